@@ -1,1 +1,38 @@
-//! .
+#![doc = include_str!("../docs.md")]
+
+mod breaker;
+mod dead;
+mod delivery;
+mod directive;
+mod enqueue;
+mod error;
+mod event;
+mod headers;
+mod inspect;
+mod limits;
+pub mod metric;
+mod outcome;
+mod publisher;
+mod retry;
+mod store;
+mod topic;
+
+pub use breaker::{Breaker, BreakerPolicy, Gate};
+pub use dead::{DeadFilter, DeadLetter, DeadLetters, DeadSummary, Page};
+pub use delivery::{Answer, Attempt, DeliveryState, Step, step};
+pub use directive::{Directive, classify, remedy};
+pub use enqueue::Enqueue;
+pub use error::{Error, ErrorKind, Result, Scope};
+pub use event::{Event, EventBuilder, StoredEvent};
+pub use headers::Headers;
+pub use inspect::{BoundedCount, Inspect, Inspection, LaneInfo};
+pub use limits::{InvalidEvent, Limits};
+pub use outcome::{Outcome, Receipt};
+pub use publisher::{Capabilities, OrderClass, Publisher};
+pub use retry::{OnDead, RetryPolicy};
+pub use store::{
+    AcquireRequest, Acquired, Batch, BatchSource, BatchToken, ClaimLimit, DeadReason, FailureNote,
+    Lane, LaneId, Migrated, OutboxStore, Position, Settled, Settlement, Store, Unreadable, Verdict,
+    WorkerId,
+};
+pub use topic::{TopicPattern, TopicSet};

@@ -1,0 +1,435 @@
+//! The event as the producer builds it and as the store hands it to a publisher.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{
+    headers::Headers,
+    limits::{InvalidEvent, Limits, check_name, check_text},
+    store::Position,
+};
+
+/// Header names that the wire mappings write themselves (compared without regard to case).
+const RESERVED_HEADERS: [&str; 8] = [
+    "event-id",
+    "event-type",
+    "event-version",
+    "aggregate-type",
+    "aggregate-id",
+    "content-type",
+    "created-at",
+    "outbox-null",
+];
+
+/// An event that is ready to be enqueued. It can only be made by [`Event::new`] and one of the
+/// builder's last calls, which check it against [`Limits`]; what exists is therefore valid.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use outbox_core::Event;
+/// let event = Event::new("orders", "OrderPlaced")
+///     .aggregate("order", "4711")
+///     .json(&serde_json::json!({ "total": 12 }))?;
+/// assert_eq!(event.key(), Some("4711"));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    id: Uuid,
+    topic: String,
+    event_type: String,
+    event_version: u32,
+    key: Option<String>,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    content_type: Option<String>,
+    payload: Option<Bytes>,
+    headers: Headers,
+    deliver_after: Option<Duration>,
+}
+
+impl Event {
+    /// Starts an event of this type for this topic. The id is made here (UUIDv7) and stays the same
+    /// in every copy that a consumer may see (I4).
+    #[expect(
+        clippy::new_ret_no_self,
+        reason = "an event exists only after its checks"
+    )]
+    pub fn new(topic: impl Into<String>, event_type: impl Into<String>) -> EventBuilder {
+        EventBuilder {
+            event: Self {
+                id: Uuid::now_v7(),
+                topic: topic.into(),
+                event_type: event_type.into(),
+                event_version: 1,
+                key: None,
+                aggregate_type: None,
+                aggregate_id: None,
+                content_type: None,
+                payload: None,
+                headers: Headers::new(),
+                deliver_after: None,
+            },
+            limits: Limits::default(),
+        }
+    }
+
+    /// The id by which consumers drop copies.
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+    /// Where it goes.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+    /// What happened.
+    pub fn event_type(&self) -> &str {
+        &self.event_type
+    }
+    /// The schema version of the type, from 1.
+    pub fn event_version(&self) -> u32 {
+        self.event_version
+    }
+    /// What orders it: the key that was set, else the aggregate id. An empty key is a key.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref().or(self.aggregate_id.as_deref())
+    }
+    /// What kind of thing it happened to.
+    pub fn aggregate_type(&self) -> Option<&str> {
+        self.aggregate_type.as_deref()
+    }
+    /// Which one it happened to.
+    pub fn aggregate_id(&self) -> Option<&str> {
+        self.aggregate_id.as_deref()
+    }
+    /// The media type of the payload.
+    pub fn content_type(&self) -> Option<&str> {
+        self.content_type.as_deref()
+    }
+    /// The payload; `None` is a tombstone and not the same as an empty one (I10).
+    pub fn payload(&self) -> Option<&Bytes> {
+        self.payload.as_ref()
+    }
+    /// User headers.
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+    /// How long after its insert it may first be sent, on the database's clock (I12).
+    pub fn deliver_after(&self) -> Option<Duration> {
+        self.deliver_after
+    }
+}
+
+/// Builds an [`Event`]; the last call ([`json`](Self::json), [`bytes`](Self::bytes),
+/// [`tombstone`](Self::tombstone)) sets the payload and checks everything.
+#[derive(Debug, Clone)]
+#[must_use = "an event is made by json, bytes or tombstone"]
+pub struct EventBuilder {
+    event: Event,
+    limits: Limits,
+}
+
+impl EventBuilder {
+    /// Takes an id of the caller's, which must be unique for ever: consumers drop copies by it.
+    pub fn id(mut self, id: Uuid) -> Self {
+        self.event.id = id;
+        self
+    }
+    /// What it happened to. The id is also the key, unless one is set.
+    pub fn aggregate(mut self, aggregate_type: impl Into<String>, id: impl Into<String>) -> Self {
+        self.event.aggregate_type = Some(aggregate_type.into());
+        self.event.aggregate_id = Some(id.into());
+        self
+    }
+    /// Orders the event behind the earlier ones of this key, in stores that keep order.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.event.key = Some(key.into());
+        self
+    }
+    /// The schema version of the event type; 1 unless set.
+    pub fn version(mut self, version: u32) -> Self {
+        self.event.event_version = version;
+        self
+    }
+    /// The media type of the payload; `json` sets `application/json` where none is given.
+    pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
+        self.event.content_type = Some(content_type.into());
+        self
+    }
+    /// Adds a header; names may repeat and values are bytes.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> Self {
+        self.event.headers.push(name, value);
+        self
+    }
+    /// W3C trace context of the producer, sent along as the headers `traceparent` and `tracestate`.
+    pub fn trace_context(mut self, traceparent: &str, tracestate: Option<&str>) -> Self {
+        self.event
+            .headers
+            .push("traceparent", traceparent.to_owned());
+        if let Some(state) = tracestate {
+            self.event.headers.push("tracestate", state.to_owned());
+        }
+        self
+    }
+    /// Holds the event back for this long after its insert, on the database's clock.
+    pub fn deliver_after(mut self, delay: Duration) -> Self {
+        self.event.deliver_after = Some(delay);
+        self
+    }
+    /// Other limits than the default ones, for brokers that take less or more.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Finishes with the value written as JSON.
+    ///
+    /// # Errors
+    /// [`InvalidEvent`] names the field that is over its limit or malformed.
+    pub fn json<T: Serialize + ?Sized>(mut self, value: &T) -> Result<Event, InvalidEvent> {
+        let json = serde_json::to_vec(value).map_err(|e| InvalidEvent::Json(e.to_string()))?;
+        self.event
+            .content_type
+            .get_or_insert_with(|| "application/json".to_owned());
+        self.bytes(json)
+    }
+
+    /// Finishes with these bytes, which arrive as they are (I10).
+    ///
+    /// # Errors
+    /// [`InvalidEvent`] names the field that is over its limit or malformed.
+    pub fn bytes(mut self, payload: impl Into<Bytes>) -> Result<Event, InvalidEvent> {
+        self.event.payload = Some(payload.into());
+        self.finish()
+    }
+
+    /// Finishes without a payload: a delete marker where the broker knows one.
+    ///
+    /// # Errors
+    /// [`InvalidEvent`] names the field that is over its limit or malformed.
+    pub fn tombstone(self) -> Result<Event, InvalidEvent> {
+        self.finish()
+    }
+
+    fn finish(self) -> Result<Event, InvalidEvent> {
+        let Self { event, limits } = self;
+        check_name("topic", &event.topic, limits.name_bytes_max)?;
+        check_name("event type", &event.event_type, limits.name_bytes_max)?;
+        if event.event_version == 0 {
+            return Err(InvalidEvent::VersionZero);
+        }
+        let texts = [
+            ("key", &event.key, limits.key_bytes_max),
+            (
+                "aggregate type",
+                &event.aggregate_type,
+                limits.name_bytes_max,
+            ),
+            ("aggregate id", &event.aggregate_id, limits.key_bytes_max),
+            ("content type", &event.content_type, limits.name_bytes_max),
+        ];
+        for (field, text, limit) in texts {
+            if let Some(text) = text {
+                check_text(field, text, limit)?;
+            }
+        }
+        for (name, _) in event.headers.iter() {
+            check_name("header name", name, limits.name_bytes_max)?;
+            if RESERVED_HEADERS
+                .iter()
+                .any(|reserved| name.eq_ignore_ascii_case(reserved))
+            {
+                return Err(InvalidEvent::ReservedHeader {
+                    name: name.to_owned(),
+                });
+            }
+        }
+        let too_long = |field, bytes, limit| {
+            Err(InvalidEvent::TooLong {
+                field,
+                bytes,
+                limit,
+            })
+        };
+        let header_bytes = event.headers.byte_len();
+        if header_bytes > limits.header_bytes_max {
+            return too_long("the headers", header_bytes, limits.header_bytes_max);
+        }
+        let names: usize = texts
+            .iter()
+            .filter_map(|(_, text, _)| text.as_ref().map(String::len))
+            .sum();
+        let total = event.topic.len()
+            + event.event_type.len()
+            + names
+            + header_bytes
+            + event.payload.as_ref().map_or(0, Bytes::len);
+        if total > limits.event_bytes_max {
+            return too_long(
+                "the event (payload, headers and names)",
+                total,
+                limits.event_bytes_max,
+            );
+        }
+        Ok(event)
+    }
+}
+
+/// An event as a store hands it out. Plain data: a store's author builds it from a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// Where it stands in its store; unique there, and rising in commit order in ordered stores.
+    pub position: Position,
+    /// The id by which consumers drop copies.
+    pub id: Uuid,
+    /// Where it goes.
+    pub topic: String,
+    /// What orders it; `None` is not the same as empty.
+    pub key: Option<String>,
+    /// What happened.
+    pub event_type: String,
+    /// The schema version of the type.
+    pub event_version: u32,
+    /// What kind of thing it happened to.
+    pub aggregate_type: Option<String>,
+    /// Which one it happened to.
+    pub aggregate_id: Option<String>,
+    /// The media type of the payload.
+    pub content_type: Option<String>,
+    /// The payload, byte for byte; `None` is a tombstone.
+    pub payload: Option<Bytes>,
+    /// User headers.
+    pub headers: Headers,
+    /// When it was inserted, on the database's clock.
+    pub created_at: OffsetDateTime,
+    /// Which attempt this is, counted by the claim before the work (I9): 1 at the first.
+    pub attempts: u32,
+    /// How many times a process died, or lost its lease, with this event in flight.
+    pub crashes: u32,
+    /// How long ago it first failed, on the database's clock; `None` when it has not.
+    pub failing_for: Option<Duration>,
+}
+
+impl StoredEvent {
+    /// The event as a store sees it at its first claim.
+    pub fn from_event(event: &Event, position: Position, created_at: OffsetDateTime) -> Self {
+        Self {
+            position,
+            id: event.id,
+            topic: event.topic.clone(),
+            key: event.key().map(ToOwned::to_owned),
+            event_type: event.event_type.clone(),
+            event_version: event.event_version,
+            aggregate_type: event.aggregate_type.clone(),
+            aggregate_id: event.aggregate_id.clone(),
+            content_type: event.content_type.clone(),
+            payload: event.payload.clone(),
+            headers: event.headers.clone(),
+            created_at,
+            attempts: 1,
+            crashes: 0,
+            failing_for: None,
+        }
+    }
+
+    /// Payload, headers and names together, in bytes: what batch limits count.
+    pub fn byte_len(&self) -> usize {
+        let names = [
+            &self.key,
+            &self.aggregate_type,
+            &self.aggregate_id,
+            &self.content_type,
+        ];
+        self.topic.len()
+            + self.event_type.len()
+            + names
+                .iter()
+                .filter_map(|text| text.as_ref().map(String::len))
+                .sum::<usize>()
+            + self.headers.byte_len()
+            + self.payload.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_control_characters_are_refused() {
+        for bad in ["a\0b", "a\nb", "a\r\nPUB x", "\u{7f}"] {
+            let error = Event::new(bad, "T").bytes("x").unwrap_err();
+            assert!(
+                matches!(error, InvalidEvent::ControlCharacter { field: "topic", .. }),
+                "{error}"
+            );
+            assert!(Event::new("t", bad).bytes("x").is_err());
+            assert!(Event::new("t", "T").key(bad).bytes("x").is_err());
+            assert!(Event::new("t", "T").header(bad, "v").bytes("x").is_err());
+        }
+    }
+
+    #[test]
+    fn limits_hold_to_the_byte() {
+        let at = |n: usize| Event::new("t", "T").bytes(vec![0; n]);
+        assert!(at(900_000 - 2).is_ok());
+        let error = at(900_000 - 1).unwrap_err().to_string();
+        assert!(
+            error.contains("900001 bytes") && error.contains("900000"),
+            "{error}"
+        );
+        assert!(Event::new("t".repeat(255), "T").bytes("").is_ok());
+        assert!(Event::new("t".repeat(256), "T").bytes("").is_err());
+        assert!(
+            Event::new("t", "T")
+                .header("h", vec![0; 65_535])
+                .bytes("")
+                .is_ok()
+        );
+        assert!(
+            Event::new("t", "T")
+                .header("h", vec![0; 65_536])
+                .bytes("")
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_tombstone_is_not_an_empty_payload() {
+        assert_eq!(Event::new("t", "T").tombstone().unwrap().payload(), None);
+        assert_eq!(
+            Event::new("t", "T").bytes("").unwrap().payload(),
+            Some(&Bytes::new())
+        );
+        assert!(Event::new("", "T").tombstone().is_err());
+        assert!(Event::new("t", "T").version(0).tombstone().is_err());
+        assert!(
+            Event::new("t", "T")
+                .header("Event-ID", "1")
+                .tombstone()
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn an_empty_key_is_a_key() {
+        assert_eq!(
+            Event::new("t", "T").key("").bytes("").unwrap().key(),
+            Some("")
+        );
+        assert_eq!(Event::new("t", "T").bytes("").unwrap().key(), None);
+        assert_eq!(
+            Event::new("t", "T")
+                .aggregate("a", "1")
+                .key("k")
+                .bytes("")
+                .unwrap()
+                .key(),
+            Some("k")
+        );
+    }
+}
