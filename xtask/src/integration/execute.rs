@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::command::{self, End, say};
 use crate::integration::build::{self, Program};
-use crate::integration::result::{self, Counts};
+use crate::integration::result;
 use crate::integration::table::{Report, Row};
 use crate::integration::{PROGRAM_LIMIT, Plan, SOAK_LIMIT, Suite};
 use crate::interrupt;
@@ -84,14 +84,15 @@ impl Run<'_> {
             }
         })?;
         row.took += since.elapsed();
-        let counts = counts.unwrap_or_else(|| {
+        let has_failed = counts.is_some_and(|counts| counts.failed > 0);
+        row.counts += counts.unwrap_or_default();
+        let ended_badly = problem(&program.title, &end, has_failed);
+        if counts.is_none() && ended_badly.is_none() {
+            let title = &program.title;
             row.problems
-                .push(format!("{} printed no result", program.title));
-            Counts::default()
-        });
-        row.counts += counts;
-        row.problems
-            .extend(problem(&program.title, &end, counts.failed > 0));
+                .push(format!("{title} printed no result of tests"));
+        }
+        row.problems.extend(ended_badly);
         row.problems.extend(self.leftovers(&program.title, group)?);
         Ok(())
     }

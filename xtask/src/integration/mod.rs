@@ -84,7 +84,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
 pub(crate) fn run_plan(workspace: &Workspace, plan: &Plan<'_>) -> Result<bool> {
     interrupt::watch()?;
     let services = services::select(plan.only)?;
-    let suites = suites(&workspace.packages, &services, plan.suites)?;
+    let (suites, left_out) = suites(&workspace.packages, &services, plan.suites)?;
+    for line in &left_out {
+        say(line);
+    }
     let needed: Vec<_> = services
         .into_iter()
         .filter(|service| {
@@ -125,19 +128,19 @@ pub(crate) fn run_plan(workspace: &Workspace, plan: &Plan<'_>) -> Result<bool> {
     Ok(report.failed() == 0)
 }
 
-/// The suites that can run on the services, one for each crate.
+/// The suites that can run on the services, one for each crate; and a line for each that cannot.
 fn suites(
     packages: &[Package],
     services: &[&'static dyn Service],
     names: &[String],
-) -> Result<Vec<Suite>> {
+) -> Result<(Vec<Suite>, Vec<String>)> {
     if let Some(unknown) = names
         .iter()
         .find(|name| !packages.iter().any(|p| &p.name == *name))
     {
         bail!("the workspace has no crate `{unknown}`");
     }
-    let mut suites = vec![];
+    let (mut suites, mut left_out) = (vec![], vec![]);
     for package in packages {
         if !names.is_empty() && !names.contains(&package.name) {
             continue;
@@ -154,7 +157,7 @@ fn suites(
                 needs,
             });
         } else {
-            say(&format!(
+            left_out.push(format!(
                 "{} left out by --only: it needs {}",
                 package.name,
                 missing.join(", ")
@@ -164,7 +167,7 @@ fn suites(
     if suites.is_empty() {
         bail!("no suite is left to run");
     }
-    Ok(suites)
+    Ok((suites, left_out))
 }
 
 fn needs(package: &str) -> Vec<&'static str> {
@@ -199,7 +202,13 @@ mod tests {
         ]
         .map(package);
         let services = services::select(&strings(only))?;
-        let suites = suites(&packages, &services, &strings(wanted))?;
+        let (suites, left_out) = suites(&packages, &services, &strings(wanted))?;
+        let expected = if wanted.is_empty() {
+            packages.len()
+        } else {
+            wanted.len()
+        };
+        assert_eq!(suites.len() + left_out.len(), expected);
         Ok(suites.into_iter().map(|suite| suite.package.name).collect())
     }
 

@@ -37,7 +37,7 @@ impl Report {
 
     /// Takes the result of a suite. One that ran no test gets a problem.
     pub(crate) fn add(&mut self, mut row: Row) {
-        if row.counts.ran() == 0 && !self.is_filtered {
+        if row.counts.ran() == 0 && row.problems.is_empty() && !self.is_filtered {
             row.problems.push("it ran no test".to_owned());
         }
         if row.counts.ignored > 0 {
