@@ -13,6 +13,7 @@ mod limits;
 pub mod metric;
 mod outcome;
 mod publisher;
+mod relay;
 mod retry;
 mod store;
 mod topic;
@@ -29,6 +30,7 @@ pub use inspect::{BoundedCount, Inspect, Inspection, LaneInfo};
 pub use limits::{InvalidEvent, Limits};
 pub use outcome::{Outcome, Receipt};
 pub use publisher::{Capabilities, OrderClass, Publisher};
+pub use relay::{Health, HealthReport, Relay, RelayBuilder, RelayConfig, Route, RouteHealth};
 pub use retry::{OnDead, RetryPolicy};
 pub use store::{
     AcquireRequest, Acquired, Batch, BatchSource, BatchToken, ClaimLimit, DeadReason, FailureNote,

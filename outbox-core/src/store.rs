@@ -336,10 +336,14 @@ pub struct Settled {
 ///   lost the lease changes nothing (I6). A call whose answer was lost may be repeated; what the
 ///   first one wrote is then counted as `lost` (queue) or answered as before (ordered).
 /// - **Dropping.** A batch that is never settled is handed out again after its lease. In an ordered
-///   store dropping batch n drops n + 1 too: the engine then releases the lane.
+///   store dropping batch n drops n + 1 too: the engine then releases the lane. Settling an event
+///   from the stream as `Return` voids every later claim of the lane in the same way: settling
+///   such a one changes nothing and counts as `lost`, and the next claim starts behind the last
+///   event that was not returned.
 /// - **Ordered stores.** Settling an event as `Retry`, `Defer`, or `Dead` with `hold_key` parks it
 ///   and blocks its key; the engine settles followers read from the stream as `Hold`. The parked
-///   head of a key is claimed when due, the held ones behind it when it is gone, by position. When
+///   head of a key is claimed when due, the held ones behind it when it is gone, by position; parked
+///   events of one key are in one unsettled claim at a time. When
 ///   nothing of a key is parked any more, `settle` names it in [`Settled::unblocked`], or, when an
 ///   operator freed it, the next claim's settle does.
 /// - **Errors.** `LeaseLost` when the lane itself belongs to another worker: the engine drops its
@@ -367,8 +371,8 @@ pub trait Lane: Send + Sync {
     /// Cancellation: all or nothing was written; ask again to know.
     async fn settle(&self, token: BatchToken, settlements: &[Settlement]) -> Result<Settled>;
 
-    /// Prolongs the leases of these batches by the full lease from now; returns those that are
-    /// lost. Cancellation: safe.
+    /// Prolongs the leases of these batches, and of the lane where it has one, by the full lease
+    /// from now; returns the batches that are lost. Cancellation: safe.
     async fn renew(&self, tokens: &[BatchToken]) -> Result<Vec<BatchToken>>;
 
     /// Gives everything back at once: claims that are not settled (their attempts too) and the lane

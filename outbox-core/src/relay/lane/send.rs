@@ -1,0 +1,75 @@
+//! The publish of a lane: from a claimed batch to the verdicts that await their settle.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{Flight, LaneTask, Leased};
+use crate::relay::{
+    conclude::conclude,
+    plan::{plan, unreadable_settlements},
+    publish::{Published, publish},
+    settle::Work,
+};
+
+impl LaneTask {
+    pub(super) fn start_publish(&mut self, leased: Leased, now: Instant) {
+        let Leased {
+            batch,
+            claimed_at,
+            lease_ends,
+            number,
+        } = leased;
+        let paused = !self.holds_probe && self.context.gates.is_open();
+        if paused || number < self.first_valid_claim || now >= lease_ends {
+            // Woken too late, voided by a rewind, or the destination failed meanwhile: not sent.
+            self.return_probe(now);
+            self.rewind();
+            self.unsettled = Some((Work::give_back(&batch), lease_ends.max(now)));
+            return;
+        }
+        let unreadable = unreadable_settlements(&self.context, &batch, &mut self.blocked);
+        let plan = plan(&self.context, &batch, &mut self.blocked, now);
+        let parked = plan.parked_keys(&batch);
+        self.flight = Some(Flight {
+            token: batch.token,
+            claimed_at,
+            lease_ends,
+            unreadable,
+            parked,
+        });
+        self.publishing = Some(Box::pin(publish(Arc::clone(&self.context), batch, plan)));
+    }
+
+    pub(super) fn published(&mut self, published: Published) {
+        self.publishing = None;
+        let Some(flight) = self.flight.take() else {
+            return;
+        };
+        let sent_any = published.outcomes.iter().any(Option::is_some);
+        if sent_any {
+            self.holds_probe = false;
+        } else {
+            self.return_probe(Instant::now());
+        }
+        let work = conclude(
+            &self.context,
+            published,
+            flight.claimed_at,
+            flight.unreadable,
+            &mut self.blocked,
+        );
+        if work.rewinds {
+            self.rewind();
+        }
+        self.unsettled = Some((work, flight.lease_ends));
+    }
+
+    /// Whatever is claimed already stands behind the point that the cursor goes back to.
+    pub(super) fn rewind(&mut self) {
+        if !self.context.ordered {
+            return;
+        }
+        self.first_valid_claim = self.next_claim + u64::from(self.claiming.is_some());
+    }
+}

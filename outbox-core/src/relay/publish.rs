@@ -1,0 +1,174 @@
+//! Sends a planned batch, wave by wave, and collects an outcome per event that was sent.
+
+use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc};
+
+use futures::FutureExt;
+use tokio::time::{Instant, timeout};
+
+use super::{
+    plan::{Decision, Plan},
+    route::RouteContext,
+};
+use crate::{
+    directive::{Directive, classify},
+    error::{Error, ErrorKind, Scope},
+    event::StoredEvent,
+    outcome::Outcome,
+    retry::OnDead,
+    store::Batch,
+};
+
+/// A batch after its attempt.
+pub(super) struct Published {
+    pub(super) batch: Batch,
+    pub(super) plan: Plan,
+    /// An outcome for each event that was sent.
+    pub(super) outcomes: Vec<Option<Outcome>>,
+}
+
+pub(super) async fn publish(context: Arc<RouteContext>, batch: Batch, plan: Plan) -> Published {
+    let outcomes = if plan.waves == 1
+        && plan
+            .decisions
+            .iter()
+            .all(|d| matches!(d, Decision::Send { .. }))
+    {
+        attempt(&context, &batch.events)
+            .await
+            .into_iter()
+            .map(Some)
+            .collect()
+    } else {
+        publish_waves(&context, &batch, &plan).await
+    };
+    Published {
+        batch,
+        plan,
+        outcomes,
+    }
+}
+
+/// What earlier waves of the batch found out.
+#[derive(Default)]
+struct Found<'a> {
+    destination_failed: bool,
+    topics_failed: BTreeSet<&'a str>,
+    keys_failed: BTreeSet<&'a str>,
+}
+
+impl<'a> Found<'a> {
+    fn allows(&self, event: &StoredEvent) -> bool {
+        let key_failed = event
+            .key
+            .as_deref()
+            .is_some_and(|key| self.keys_failed.contains(key));
+        !self.destination_failed
+            && !self.topics_failed.contains(event.topic.as_str())
+            && !key_failed
+    }
+
+    fn learn(&mut self, context: &RouteContext, event: &'a StoredEvent, outcome: &Outcome) {
+        let Some(error) = outcome.error() else { return };
+        match error.failure_scope() {
+            Scope::Destination => self.destination_failed = true,
+            Scope::Topic => {
+                self.topics_failed.insert(&event.topic);
+            }
+            Scope::Message => {}
+        }
+        let skipped = classify(outcome) == Directive::DeadLetter
+            && context.policy(&event.topic).on_dead == OnDead::Skip;
+        if let (true, false, Some(key)) = (context.ordered, skipped, &event.key) {
+            self.keys_failed.insert(key);
+        }
+    }
+}
+
+async fn publish_waves(context: &RouteContext, batch: &Batch, plan: &Plan) -> Vec<Option<Outcome>> {
+    let mut outcomes: Vec<Option<Outcome>> = batch.events.iter().map(|_| None).collect();
+    let mut found = Found::default();
+    for wave in 0..plan.waves {
+        let sent: Vec<usize> = plan
+            .decisions
+            .iter()
+            .enumerate()
+            .filter(|(index, decision)| {
+                matches!(decision, Decision::Send { wave: w, .. } if *w == wave)
+                    && found.allows(&batch.events[*index])
+            })
+            .map(|(index, _)| index)
+            .collect();
+        if sent.is_empty() {
+            continue;
+        }
+        // Only mixed batches come here; a copy of an event shares its payload.
+        let events: Vec<StoredEvent> = sent
+            .iter()
+            .map(|index| batch.events[*index].clone())
+            .collect();
+        let answers = attempt(context, &events).await;
+        for (index, outcome) in sent.into_iter().zip(answers) {
+            found.learn(context, &batch.events[index], &outcome);
+            outcomes[index] = Some(outcome);
+        }
+    }
+    outcomes
+}
+
+/// One attempt for each event. A publisher that breaks its contract (panics, never answers, answers
+/// for another number of events) costs attempts or a pause, never an event.
+async fn attempt(context: &RouteContext, events: &[StoredEvent]) -> Vec<Outcome> {
+    let started = Instant::now();
+    let answers = match call(context, events).await {
+        Ok(outcomes) => outcomes,
+        // One of them kills the publisher: alone each answers for itself.
+        Err(Panicked) if events.len() > 1 => {
+            let mut outcomes = Vec::with_capacity(events.len());
+            for event in events.chunks(1) {
+                match call(context, event).await {
+                    Ok(outcome) => outcomes.extend(outcome),
+                    Err(Panicked) => outcomes.push(panicked()),
+                }
+            }
+            outcomes
+        }
+        Err(Panicked) => vec![panicked()],
+    };
+    context
+        .telemetry
+        .publish_seconds
+        .record(started.elapsed().as_secs_f64());
+    answers
+}
+
+struct Panicked;
+
+async fn call(context: &RouteContext, events: &[StoredEvent]) -> Result<Vec<Outcome>, Panicked> {
+    let unknown = |kind, what: String| {
+        let error =
+            Error::new(kind, "publish", what).context("publisher", context.publisher.name());
+        Ok(events
+            .iter()
+            .map(|_| Outcome::Unknown(error.copy()))
+            .collect())
+    };
+    let deadline = context.config.publish_timeout;
+    let call = AssertUnwindSafe(context.publisher.publish(events)).catch_unwind();
+    match timeout(deadline, call).await {
+        Ok(Ok(outcomes)) if outcomes.len() == events.len() => Ok(outcomes),
+        Ok(Ok(outcomes)) => unknown(
+            ErrorKind::Internal,
+            format!("{} outcomes for {} events", outcomes.len(), events.len()),
+        ),
+        Ok(Err(_panic)) => Err(Panicked),
+        Err(_elapsed) => unknown(ErrorKind::Timeout, format!("no answer within {deadline:?}")),
+    }
+}
+
+fn panicked() -> Outcome {
+    Outcome::Unknown(Error::new(
+        ErrorKind::Panic,
+        "publish",
+        "the publisher panicked",
+    ))
+}

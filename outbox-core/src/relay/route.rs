@@ -1,0 +1,290 @@
+//! One route of a relay: takes lanes, runs a task for each, gives them back.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{
+    config::{RelayConfig, Route},
+    gates::{Gates, Jitter},
+    health::Health,
+    lane::{LaneEnd, LaneTask},
+    quiet::Quiet,
+    settle::store_pause,
+    telemetry::Telemetry,
+};
+use crate::{
+    directive::remedy,
+    error::Error,
+    event::StoredEvent,
+    publisher::{OrderClass, Publisher},
+    retry::RetryPolicy,
+    store::{AcquireRequest, Lane, LaneId, OutboxStore, Unreadable, Verdict, WorkerId},
+    topic::{TopicPattern, TopicSet},
+};
+
+/// Log lines about single events, per minute and route; dead ones are counted in full by a metric.
+const EVENT_LINES_PER_MINUTE: u32 = 20;
+
+/// What the lanes of a route share.
+pub(super) struct RouteContext {
+    pub(super) name: String,
+    pub(super) store: Arc<dyn OutboxStore>,
+    pub(super) ordered: bool,
+    /// One event per key in flight.
+    pub(super) waves: bool,
+    pub(super) publisher: Arc<dyn Publisher>,
+    pub(super) gates: Gates,
+    pub(super) jitter: Arc<Jitter>,
+    pub(super) config: RelayConfig,
+    pub(super) telemetry: Telemetry,
+    topics: TopicSet,
+    worker: WorkerId,
+    policies: Vec<(TopicPattern, RetryPolicy)>,
+    default_policy: RetryPolicy,
+    health: Health,
+    store_failing: AtomicBool,
+    store_lines: Mutex<Quiet>,
+    destination_lines: Mutex<Quiet>,
+    event_lines: Mutex<Quiet>,
+}
+
+fn line(quiet: &Mutex<Quiet>) -> Option<u64> {
+    quiet.lock().unwrap_or_else(PoisonError::into_inner).line()
+}
+
+impl RouteContext {
+    pub(super) fn new(
+        route: Route,
+        store: Arc<dyn OutboxStore>,
+        worker: WorkerId,
+        config: RelayConfig,
+        jitter: Arc<Jitter>,
+        health: Health,
+    ) -> Self {
+        let ordered = store.ordered();
+        let in_flight = route.publisher.capabilities().order == OrderClass::InFlight;
+        Self {
+            ordered,
+            waves: ordered && (route.strict_order || !in_flight),
+            gates: Gates::new(&route.breaker),
+            telemetry: Telemetry::new(store.name(), &route.name),
+            name: route.name,
+            topics: route.topics,
+            publisher: route.publisher,
+            policies: route.policies,
+            default_policy: RetryPolicy::default(),
+            store,
+            worker,
+            config,
+            jitter,
+            health,
+            store_failing: AtomicBool::new(false),
+            store_lines: Mutex::new(Quiet::for_loop()),
+            destination_lines: Mutex::new(Quiet::for_loop()),
+            event_lines: Mutex::new(Quiet::new(EVENT_LINES_PER_MINUTE, Duration::from_secs(60))),
+        }
+    }
+
+    pub(super) fn policy(&self, topic: &str) -> &RetryPolicy {
+        let fitting = self
+            .policies
+            .iter()
+            .find(|(pattern, _)| pattern.matches(topic));
+        fitting.map_or(&self.default_policy, |(_, policy)| policy)
+    }
+
+    pub(super) fn store_answered(&self) {
+        if self.store_failing.swap(false, Ordering::Relaxed) {
+            self.health.store(None);
+            info!(
+                route = self.name,
+                store = self.store.name(),
+                "store answers again"
+            );
+        }
+    }
+
+    pub(super) fn store_failed(&self, operation: &'static str, error: &Error) {
+        self.store_failing.store(true, Ordering::Relaxed);
+        self.health.store(Some(error));
+        self.telemetry.store_failure(operation, error);
+        if let Some(suppressed) = line(&self.store_lines) {
+            warn!(route = self.name, %error, suppressed, remedy = remedy(error.kind()), "store failed");
+        }
+    }
+
+    pub(super) fn destination_failed(&self, now: Instant, error: &Error) {
+        self.gates
+            .destination_failed(now, error, self.jitter.unit());
+        self.telemetry.open.set(1.0);
+        self.health.route(&self.name, |route| {
+            route.open = true;
+            route.last_error = Some(error.to_string());
+        });
+        if let Some(suppressed) = line(&self.destination_lines) {
+            let publisher = self.publisher.name();
+            warn!(route = self.name, publisher, %error, suppressed, remedy = remedy(error.kind()), "destination failed, route paused");
+        }
+    }
+
+    pub(super) fn destination_answered(&self) {
+        if self.gates.destination_answered() {
+            self.telemetry.open.set(0.0);
+            self.health.route(&self.name, |route| {
+                route.open = false;
+                route.last_error = None;
+            });
+            info!(
+                route = self.name,
+                publisher = self.publisher.name(),
+                "destination answers again"
+            );
+        }
+    }
+
+    pub(super) fn topic_failed(&self, topic: &str, now: Instant, error: &Error) -> Duration {
+        let pause = self
+            .gates
+            .topic_failed(topic, now, error, self.jitter.unit());
+        if let Some(suppressed) = line(&self.destination_lines) {
+            warn!(route = self.name, topic, %error, suppressed, remedy = remedy(error.kind()), "topic failed, its events wait");
+        }
+        pause
+    }
+
+    fn works_lanes(&self, count: usize) {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a relay works far fewer than 2^52 lanes"
+        )]
+        self.telemetry.lanes.set(count as f64);
+        self.health.route(&self.name, |route| route.lanes = count);
+    }
+
+    /// A line for an event that failed or died, within the bound.
+    pub(super) fn log_verdict(&self, event: &StoredEvent, verdict: &Verdict) {
+        let (note, dead) = match verdict {
+            Verdict::Retry { note, .. } => (note, None),
+            Verdict::Dead { note, reason, .. } => {
+                self.telemetry.dead(*reason);
+                self.telemetry.attempts.record(f64::from(event.attempts));
+                (note, Some(reason))
+            }
+            _ => return,
+        };
+        let Some(suppressed) = line(&self.event_lines) else {
+            return;
+        };
+        let (event_id, topic, attempt) = (event.id, &event.topic, event.attempts);
+        match dead {
+            None => {
+                warn!(route = self.name, %event_id, topic, attempt, error = note.text, suppressed, "attempt failed");
+            }
+            Some(reason) => {
+                error!(route = self.name, %event_id, topic, attempt, %reason, error = note.text, suppressed, "dead letter");
+            }
+        }
+    }
+
+    pub(super) fn log_unreadable(&self, row: &Unreadable) {
+        if let Some(suppressed) = line(&self.event_lines) {
+            error!(route = self.name, position = %row.position, error = %row.error, suppressed, "dead letter: row can't be read");
+        }
+    }
+
+    pub(super) fn log_lost(&self, lane: &Arc<dyn Lane>, events: u64) {
+        self.telemetry.leases_lost.increment(events);
+        if let Some(suppressed) = line(&self.store_lines) {
+            warn!(route = self.name, lane = %lane.id(), events, suppressed, "settled too late: no longer this relay's events");
+        }
+    }
+}
+
+/// Works the route until told to stop; every lane is released and the publisher closed in the end.
+pub(super) async fn run_route(context: Arc<RouteContext>, stop: CancellationToken) {
+    let mut lanes: JoinSet<(LaneId, LaneEnd)> = JoinSet::new();
+    let mut held: BTreeMap<LaneId, CancellationToken> = BTreeMap::new();
+    let mut tasks: BTreeMap<tokio::task::Id, LaneId> = BTreeMap::new();
+    let mut failures = 0;
+    let mut acquire_at = Instant::now();
+    loop {
+        tokio::select! { biased;
+            () = stop.cancelled() => break,
+            Some(ended) = lanes.join_next_with_id() => {
+                let task = match &ended {
+                    Ok((task, _)) => *task,
+                    Err(panic) => {
+                        // A defect. Its leases run out by themselves; the others go on.
+                        error!(route = context.name, error = %panic, "lane task failed");
+                        panic.id()
+                    }
+                };
+                if let Some(lane) = tasks.remove(&task) {
+                    held.remove(&lane);
+                }
+                context.works_lanes(held.len());
+                acquire_at = acquire_at.min(Instant::now() + store_pause(&context, 1));
+            }
+            () = tokio::time::sleep_until(acquire_at) => {
+                acquire_at = Instant::now() + match acquire(&context, &stop, &mut held, &mut lanes, &mut tasks).await {
+                    Ok(()) => {
+                        failures = 0;
+                        context.config.acquire_interval
+                    }
+                    Err(error) => {
+                        context.store_failed("acquire", &error);
+                        failures += 1;
+                        store_pause(&context, failures)
+                    }
+                };
+            }
+        }
+    }
+    while lanes.join_next().await.is_some() {}
+    context.publisher.close(Duration::from_millis(500)).await;
+}
+
+async fn acquire(
+    context: &Arc<RouteContext>,
+    stop: &CancellationToken,
+    held: &mut BTreeMap<LaneId, CancellationToken>,
+    lanes: &mut JoinSet<(LaneId, LaneEnd)>,
+    tasks: &mut BTreeMap<tokio::task::Id, LaneId>,
+) -> crate::Result<()> {
+    let ids: Vec<LaneId> = held.keys().cloned().collect();
+    let request = AcquireRequest {
+        route: &context.name,
+        topics: &context.topics,
+        worker: &context.worker,
+        held: &ids,
+    };
+    let acquired = tokio::select! { biased;
+        () = stop.cancelled() => return Ok(()),
+        acquired = context.store.acquire(&request) => acquired?,
+    };
+    context.store_answered();
+    for id in acquired.surrender.into_iter().collect::<BTreeSet<_>>() {
+        if let Some(token) = held.get(&id) {
+            token.cancel();
+        }
+    }
+    for lane in acquired.lanes {
+        let (id, token) = (lane.id().clone(), stop.child_token());
+        let task = LaneTask::new(Arc::clone(context), lane, token.clone());
+        let handle = lanes.spawn(task.run());
+        tasks.insert(handle.id(), id.clone());
+        held.insert(id, token);
+    }
+    context.works_lanes(held.len());
+    Ok(())
+}
