@@ -1,0 +1,36 @@
+//! `outbox migrate`
+
+use crate::{
+    args::{GlobalArgs, MigrateArgs},
+    config::{Settings, StoreConfig},
+    exit::Failure,
+    output::print,
+    store,
+};
+
+/// Brings the schema to this program's version, or verifies it.
+pub(crate) async fn run(args: &MigrateArgs, config: StoreConfig) -> Result<(), Failure> {
+    let store = store::open(config).await?;
+    if args.check {
+        store.check().await?;
+        return print("the schema is of this program's version\n");
+    }
+    let migrated = store.migrate().await?;
+    print(&match (migrated.from, migrated.to) {
+        (from, to) if from == to => format!("nothing to do: the schema is at version {to}\n"),
+        (0, to) => format!("made the schema at version {to}\n"),
+        (from, to) => format!("brought the schema from version {from} to version {to}\n"),
+    })
+}
+
+/// Prints the SQL of all versions; no database is needed.
+pub(crate) fn print_sql(settings: &Settings, global: &GlobalArgs) -> Result<(), Failure> {
+    let schema = global
+        .schema
+        .as_deref()
+        .or(settings.store.schema.as_deref());
+    print(&store::migrations(
+        settings.store.kind.unwrap_or_default(),
+        schema,
+    )?)
+}

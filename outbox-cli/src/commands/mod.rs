@@ -1,0 +1,60 @@
+//! One file a command.
+
+mod dead;
+mod enqueue;
+mod migrate;
+mod relay;
+mod status;
+
+use crate::{
+    args::{Cli, Command, DeadCommand, GlobalArgs},
+    config::{self, LogConfig, Settings, StoreConfig},
+    exit::Failure,
+    logging,
+};
+
+/// What is logged when nothing is said: a relay tells what it does, the others only warn.
+const RELAY_LEVEL: &str = "info";
+const COMMAND_LEVEL: &str = "warn";
+
+/// Runs the command that was asked for.
+pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
+    let Cli { global, command } = cli;
+    let settings = config::load(global.config.as_deref(), std::env::vars_os())?;
+    let is_relay = matches!(command, Command::Relay(_));
+    let level = if is_relay { RELAY_LEVEL } else { COMMAND_LEVEL };
+    logging::init(&LogConfig::new(&settings.log, &global, level))?;
+    match command {
+        Command::Migrate(args) if args.print => migrate::print_sql(&settings, &global),
+        Command::Migrate(args) => simple(migrate::run(&args, store(settings, &global)?)),
+        Command::Relay(args) => relay::run(args, settings, &global),
+        Command::Status(args) => simple(status::run(&args, store(settings, &global)?)),
+        Command::Dead(command) => {
+            let store = store(settings, &global)?;
+            match command {
+                DeadCommand::List(args) => simple(dead::list(&args, store)),
+                DeadCommand::Show(args) => simple(dead::show(&args, store)),
+                DeadCommand::Requeue(args) => simple(dead::requeue(&args, store)),
+                DeadCommand::Discard(args) => simple(dead::discard(&args, store)),
+            }
+        }
+        Command::Enqueue(args) => {
+            let events = enqueue::read(args)?;
+            simple(enqueue::write(events, store(settings, &global)?))
+        }
+    }
+}
+
+fn store(settings: Settings, global: &GlobalArgs) -> Result<StoreConfig, Failure> {
+    StoreConfig::new(settings.store, global)
+}
+
+/// One question, one thread.
+fn simple(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime
+        .map_err(|error| Failure::failed(format!("start: {error}")))?
+        .block_on(command)
+}

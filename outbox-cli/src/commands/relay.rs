@@ -1,0 +1,168 @@
+//! `outbox relay`
+
+use std::{process, sync::Arc, time::Duration};
+
+use outbox_core::{OutboxStore, Publisher, Relay, Route, TopicSet};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    args::{GlobalArgs, RelayArgs},
+    config::{Config, PublisherConfig, RouteConfig, Settings, StoreConfig},
+    exit::{Failure, INTERRUPTED},
+    http, output, publishers, store,
+};
+
+/// Threads of the relay: lanes wait for servers most of the time, and more threads only cost
+/// memory.
+const THREADS: usize = 2;
+
+/// Runs the relay until a signal stops it.
+pub(crate) fn run(args: RelayArgs, settings: Settings, global: &GlobalArgs) -> Result<(), Failure> {
+    let store_config = StoreConfig::new(settings.store.clone(), global)?;
+    let config = Config::new(settings, &args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("start: {error}")))?;
+    let result = if args.check {
+        runtime.block_on(check(store_config, config))
+    } else {
+        runtime.block_on(relay(store_config, config))
+    };
+    // What still hangs in a blocking call must not hold the process up.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    result
+}
+
+/// Everything that would be needed, without sending anything.
+async fn check(store_config: StoreConfig, config: Config) -> Result<(), Failure> {
+    let store = store::open(store_config).await?;
+    store.check().await?;
+    for route in config.routes {
+        let name = route.name.clone();
+        let publisher = publishers::open(route.publisher, &CancellationToken::new())?;
+        publisher
+            .check()
+            .await
+            .map_err(|error| error.context("route", name))?;
+    }
+    output::print("configuration, database and destinations are as they should be\n")
+}
+
+async fn relay(store_config: StoreConfig, config: Config) -> Result<(), Failure> {
+    let Config {
+        relay,
+        routes,
+        http,
+        ..
+    } = config;
+    let metrics = http.map(|_| http::record_metrics()).transpose()?;
+    let stop = CancellationToken::new();
+    let signals = (
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::interrupt())?,
+    );
+
+    let only_stdout = routes
+        .iter()
+        .all(|r| matches!(r.publisher, PublisherConfig::Stdout));
+    let reader_gone = CancellationToken::new();
+    let store: Arc<dyn OutboxStore> = store::open(store_config).await?;
+    let mut builder = Relay::builder(Arc::clone(&store)).config(relay);
+    let mut summary = Vec::new();
+    for config in routes {
+        summary.push((
+            config.name.clone(),
+            config.publisher.name(),
+            topics(&config.topics),
+        ));
+        builder = builder.route(route(config, &reader_gone)?);
+    }
+    let relay = builder.build()?;
+
+    let mut served = None;
+    if let (Some(address), Some(metrics)) = (http, metrics) {
+        let server = http::Server::bind(address, metrics).await?;
+        info!(address = %server.address()?, "serving /metrics, /healthz and /readyz");
+        served = Some(tokio::spawn(server.run(relay.health(), stop.clone())));
+    }
+    for (route, publisher, topics) in &summary {
+        info!(store = store.name(), route, publisher, topics, worker = %relay.worker(), "relay starts");
+    }
+
+    let watcher = tokio::spawn(watch(signals, stop.clone()));
+    // Without any other route there is nobody left to work for.
+    let pipe = tokio::spawn(stop_without_reader(
+        only_stdout,
+        reader_gone.clone(),
+        stop.clone(),
+    ));
+    let result = relay.run(stop.clone()).await;
+    // A second signal still ends a stop that hangs, up to here.
+    watcher.abort();
+    pipe.abort();
+    stop.cancel();
+    if let Some(served) = served {
+        served
+            .await
+            .map_err(|error| Failure::failed(format!("serve HTTP: {error}")))??;
+    }
+    result?;
+    if only_stdout && reader_gone.is_cancelled() {
+        return Err(Failure::failed(
+            "relay: whoever read standard output has closed it — what was not taken stays in the \
+             outbox; start again with a reader",
+        ));
+    }
+    info!("relay stopped; nothing is in flight");
+    Ok(())
+}
+
+fn topics(topics: &TopicSet) -> String {
+    let patterns: Vec<_> = topics.patterns().iter().map(ToString::to_string).collect();
+    patterns.join(",")
+}
+
+fn route(config: RouteConfig, reader_gone: &CancellationToken) -> Result<Route, Failure> {
+    let publisher: Arc<dyn Publisher> = publishers::open(config.publisher, reader_gone)?;
+    let mut route = Route::new(config.name, publisher)
+        .topics(config.topics)
+        .strict_order(config.strict_order)
+        .breaker(config.breaker);
+    for policy in config.policies {
+        route = route.policy(policy.topics, policy.retry);
+    }
+    Ok(route)
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::failed(format!("listen for signals: {error}")))
+}
+
+/// The first signal drains, the second ends the process at once.
+async fn watch((mut terminate, mut interrupt): (Signal, Signal), stop: CancellationToken) {
+    for is_first in [true, false] {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if is_first {
+            info!("stopping: what is in flight is finished; a second signal ends at once");
+            stop.cancel();
+        }
+    }
+    warn!(
+        "ended at once by a second signal; events in flight are published again after their lease"
+    );
+    process::exit(i32::from(INTERRUPTED));
+}
+
+async fn stop_without_reader(only_stdout: bool, gone: CancellationToken, stop: CancellationToken) {
+    gone.cancelled().await;
+    if only_stdout {
+        stop.cancel();
+    }
+}

@@ -1,0 +1,23 @@
+//! Durations as people write them: `500ms`, `30s`, `5m`, `1h 30m`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de};
+
+/// Reads a duration. What was written stays out of the message: it might be a secret in the wrong
+/// place.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "no duration; write a number with its unit, as in 500ms, 30s, 5m, 1h".into())
+}
+
+/// A duration with its unit. A bare number is refused: it would not say of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_duration(&text).map(Self).map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,18 @@
+//! The configuration: flags beat environment variables, which beat the file.
+//!
+//! [`model`] is what file and environment may say, [`layers`] reads and merges them, and
+//! [`resolve`] turns the result and the flags into checked settings.
+
+mod duration;
+mod layers;
+mod model;
+mod resolve;
+mod secret;
+
+pub(crate) use duration::parse_duration;
+pub(crate) use layers::load;
+pub(crate) use model::{LogFormat, PublisherKind, PublisherSettings, Settings, StoreKind};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use resolve::set;
+pub(crate) use resolve::{Config, LogConfig, PublisherConfig, RouteConfig, StoreConfig};
+pub(crate) use secret::Secret;

@@ -1,0 +1,238 @@
+//! What the file and the environment may say. Everything is optional here: what is left out keeps
+//! the default of the crate that it configures.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+
+use outbox_core::{OnDead, TopicPattern};
+use serde::{Deserialize, Deserializer, de};
+
+use super::{duration::Span, secret::Secret};
+
+/// The whole file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    pub(crate) store: StoreSettings,
+    pub(crate) relay: RelaySettings,
+    pub(crate) routes: BTreeMap<String, RouteSettings>,
+    pub(crate) http: HttpSettings,
+    pub(crate) log: LogSettings,
+}
+
+/// Which store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum StoreKind {
+    /// PostgreSQL, events as rows of a queue.
+    #[default]
+    PostgresQueue,
+}
+
+/// `[store]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StoreSettings {
+    pub(crate) kind: Option<StoreKind>,
+    pub(crate) url: Option<Secret>,
+    pub(crate) url_file: Option<PathBuf>,
+    pub(crate) schema: Option<String>,
+    pub(crate) pool_size: Option<u32>,
+    pub(crate) connect_timeout: Option<Span>,
+    pub(crate) statement_timeout: Option<Span>,
+    pub(crate) lease: Option<Span>,
+    pub(crate) workers: Option<usize>,
+    /// Keep delivered events as rows (true) or delete them at once.
+    pub(crate) keep_done: Option<bool>,
+}
+
+/// `[relay]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RelaySettings {
+    pub(crate) batch_events_max: Option<usize>,
+    pub(crate) batch_bytes_max: Option<usize>,
+    pub(crate) poll_min: Option<Span>,
+    pub(crate) poll_max: Option<Span>,
+    pub(crate) publish_timeout: Option<Span>,
+    pub(crate) shutdown_grace: Option<Span>,
+    pub(crate) acquire_interval: Option<Span>,
+    pub(crate) inspect_interval: Option<Span>,
+    pub(crate) store_backoff_max: Option<Span>,
+    pub(crate) worker: Option<String>,
+}
+
+/// `[routes.NAME]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RouteSettings {
+    pub(crate) topics: Option<Topics>,
+    pub(crate) publisher: PublisherSettings,
+    pub(crate) retry: RetrySettings,
+    /// Other policies for some of the topics; the first that fits counts.
+    pub(crate) retry_for: Vec<RetryForSettings>,
+    pub(crate) strict_order: Option<bool>,
+    pub(crate) breaker: BreakerSettings,
+}
+
+/// Which publisher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PublisherKind {
+    /// Redis Streams: a topic is a stream.
+    Redis,
+    /// Standard output: one line of JSON an event.
+    Stdout,
+}
+
+/// `[routes.NAME.publisher]`, the keys of all kinds; which ones a kind takes is checked later.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PublisherSettings {
+    pub(crate) kind: Option<PublisherKind>,
+    pub(crate) url: Option<Secret>,
+    pub(crate) url_file: Option<PathBuf>,
+    pub(crate) publish_timeout: Option<Span>,
+    pub(crate) connect_timeout: Option<Span>,
+    pub(crate) transactional: Option<bool>,
+    pub(crate) pipeline_events_max: Option<usize>,
+    pub(crate) pipeline_bytes_max: Option<usize>,
+    pub(crate) stream_entries_max: Option<u64>,
+    pub(crate) replicas_min: Option<u32>,
+    pub(crate) field_bytes_max: Option<usize>,
+}
+
+impl PublisherSettings {
+    /// The first key that is set and that only brokers take.
+    pub(crate) fn of_a_broker(&self) -> Option<&'static str> {
+        [
+            ("url", self.url.is_some()),
+            ("url_file", self.url_file.is_some()),
+            ("publish_timeout", self.publish_timeout.is_some()),
+            ("connect_timeout", self.connect_timeout.is_some()),
+            ("transactional", self.transactional.is_some()),
+            ("pipeline_events_max", self.pipeline_events_max.is_some()),
+            ("pipeline_bytes_max", self.pipeline_bytes_max.is_some()),
+            ("stream_entries_max", self.stream_entries_max.is_some()),
+            ("replicas_min", self.replicas_min.is_some()),
+            ("field_bytes_max", self.field_bytes_max.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(name, is_set)| is_set.then_some(name))
+    }
+}
+
+/// `[routes.NAME.retry]`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RetrySettings {
+    pub(crate) base: Option<Span>,
+    pub(crate) factor: Option<u32>,
+    pub(crate) cap: Option<Span>,
+    pub(crate) attempts_max: Option<u32>,
+    pub(crate) crashes_max: Option<u32>,
+    pub(crate) topic_patience: Option<Span>,
+    pub(crate) on_dead: Option<OnDeadSetting>,
+}
+
+/// `[[routes.NAME.retry_for]]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetryForSettings {
+    pub(crate) topic: Pattern,
+    pub(crate) retry: RetrySettings,
+}
+
+/// What a dead event does to its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnDeadSetting {
+    HoldKey,
+    Skip,
+}
+
+impl From<OnDeadSetting> for OnDead {
+    fn from(setting: OnDeadSetting) -> Self {
+        match setting {
+            OnDeadSetting::HoldKey => Self::HoldKey,
+            OnDeadSetting::Skip => Self::Skip,
+        }
+    }
+}
+
+/// `[routes.NAME.breaker]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct BreakerSettings {
+    pub(crate) base: Option<Span>,
+    pub(crate) cap: Option<Span>,
+    pub(crate) probe_timeout: Option<Span>,
+}
+
+/// `[http]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct HttpSettings {
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LogSettings {
+    pub(crate) format: Option<LogFormat>,
+    pub(crate) level: Option<String>,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A topic pattern of the core, read from text.
+#[derive(Debug, Clone)]
+pub(crate) struct Pattern(pub(crate) TopicPattern);
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(de::Error::custom)
+    }
+}
+
+/// Topic patterns: a list, or, for the environment, text with commas.
+#[derive(Debug, Clone)]
+pub(crate) struct Topics(pub(crate) Vec<TopicPattern>);
+
+impl<'de> Deserialize<'de> for Topics {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Topics;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of topic patterns, as in [\"orders.*\", \"users\"]")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Topics, E> {
+                let patterns = text.split(',').map(|part| part.trim().parse());
+                patterns
+                    .collect::<Result<_, _>>()
+                    .map(Topics)
+                    .map_err(E::custom)
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Topics, A::Error> {
+                let mut patterns = Vec::new();
+                while let Some(Pattern(pattern)) = seq.next_element()? {
+                    patterns.push(pattern);
+                }
+                Ok(Topics(patterns))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}

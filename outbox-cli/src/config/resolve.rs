@@ -1,0 +1,487 @@
+//! From what was written to checked settings, with the flags on top.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use outbox_core::{BreakerPolicy, RelayConfig, RetryPolicy, TopicPattern, TopicSet, WorkerId};
+
+use super::{
+    duration::Span,
+    model::{
+        BreakerSettings, LogFormat, LogSettings, PublisherKind, PublisherSettings, RelaySettings,
+        RetrySettings, RouteSettings, Settings, StoreKind, StoreSettings, Topics,
+    },
+    secret::{Secret, value_or_file},
+};
+use crate::{
+    args::{GlobalArgs, RelayArgs},
+    exit::Failure,
+};
+
+/// The route that flags set and that needs no file.
+const DEFAULT_ROUTE: &str = "default";
+
+/// What `relay` runs with.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) relay: RelayConfig,
+    pub(crate) routes: Vec<RouteConfig>,
+    pub(crate) http: Option<SocketAddr>,
+}
+
+/// The store. What is `None` keeps the default of the store's crate.
+#[derive(Debug, Clone)]
+#[cfg_attr(
+    not(feature = "postgres"),
+    expect(dead_code, reason = "there is no store to read it")
+)]
+pub(crate) struct StoreConfig {
+    pub(crate) kind: StoreKind,
+    pub(crate) url: Secret,
+    pub(crate) schema: Option<String>,
+    pub(crate) pool_size: Option<u32>,
+    pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) statement_timeout: Option<Duration>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) workers: Option<usize>,
+    pub(crate) keep_done: Option<bool>,
+}
+
+/// A route and its publisher.
+#[derive(Debug)]
+pub(crate) struct RouteConfig {
+    pub(crate) name: String,
+    pub(crate) topics: TopicSet,
+    pub(crate) publisher: PublisherConfig,
+    pub(crate) policies: Vec<TopicPolicy>,
+    pub(crate) strict_order: bool,
+    pub(crate) breaker: BreakerPolicy,
+}
+
+/// A retry policy for some topics.
+#[derive(Debug)]
+pub(crate) struct TopicPolicy {
+    pub(crate) topics: TopicPattern,
+    pub(crate) retry: RetryPolicy,
+}
+
+/// A publisher.
+#[derive(Debug)]
+pub(crate) enum PublisherConfig {
+    Stdout,
+    /// What is not set keeps the default of the publisher's crate.
+    Redis {
+        url: Secret,
+        settings: Box<PublisherSettings>,
+    },
+}
+
+impl PublisherConfig {
+    /// The kind's name, for log lines.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Redis { .. } => "redis",
+        }
+    }
+}
+
+/// How log lines look and which are written.
+#[derive(Debug)]
+pub(crate) struct LogConfig {
+    pub(crate) format: LogFormat,
+    pub(crate) level: String,
+}
+
+impl LogConfig {
+    /// `level` is what counts when nothing else was said.
+    pub(crate) fn new(settings: &LogSettings, global: &GlobalArgs, level: &str) -> Self {
+        let levels = global.log_level.as_ref().or(settings.level.as_ref());
+        Self {
+            format: global.log_format.or(settings.format).unwrap_or_default(),
+            level: levels.map_or(level, String::as_str).to_owned(),
+        }
+    }
+}
+
+impl StoreConfig {
+    /// Checks what every store needs; the store's crate checks the rest.
+    pub(crate) fn new(settings: StoreSettings, global: &GlobalArgs) -> Result<Self, Failure> {
+        let url = match global.store_url.clone() {
+            Some(url) => Some(url),
+            None => value_or_file("store.url", settings.url, settings.url_file.as_deref())?,
+        };
+        let url = url.ok_or_else(|| {
+            Failure::usage(
+                "configuration: no database is named — set OUTBOX__STORE__URL, or store.url or \
+                 store.url_file in the file, or --store-url postgres://user@host/database",
+            )
+        })?;
+        Ok(Self {
+            kind: settings.kind.unwrap_or_default(),
+            url,
+            schema: global.schema.clone().or(settings.schema),
+            pool_size: settings.pool_size,
+            connect_timeout: duration(settings.connect_timeout),
+            statement_timeout: duration(settings.statement_timeout),
+            lease: duration(settings.lease),
+            workers: settings.workers,
+            keep_done: settings.keep_done,
+        })
+    }
+}
+
+impl Config {
+    /// What a relay needs beside its store.
+    pub(crate) fn new(settings: Settings, args: &RelayArgs) -> Result<Self, Failure> {
+        let relay = relay(settings.relay);
+        relay.validate()?;
+        let routes = with_flags(settings.routes, args)?
+            .into_iter()
+            .map(|(name, route)| RouteConfig::new(name, route))
+            .collect::<Result<Vec<_>, _>>()?;
+        refuse_overlap(&routes)?;
+        Ok(Self {
+            relay,
+            routes,
+            http: args.http.or(settings.http.listen),
+        })
+    }
+}
+
+/// In a queue each event goes to one route: with two that take its topic, chance would choose.
+fn refuse_overlap(routes: &[RouteConfig]) -> Result<(), Failure> {
+    for (index, one) in routes.iter().enumerate() {
+        for other in &routes[index + 1..] {
+            let pairs = one
+                .topics
+                .patterns()
+                .iter()
+                .flat_map(|a| other.topics.patterns().iter().map(move |b| (a, b)));
+            if let Some((a, b)) = pairs.into_iter().find(|(a, b)| overlap(a, b)) {
+                return Err(Failure::usage(format!(
+                    "configuration: topics `{a}` of route `{}` and `{b}` of route `{}` overlap, \
+                     and in this store each event goes to one route — make them disjoint",
+                    one.name, other.name
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn overlap(a: &TopicPattern, b: &TopicPattern) -> bool {
+    match (a, b) {
+        (TopicPattern::All, _) | (_, TopicPattern::All) => true,
+        (TopicPattern::Exact(topic), pattern) | (pattern, TopicPattern::Exact(topic)) => {
+            pattern.matches(topic)
+        }
+        (TopicPattern::Prefix(a), TopicPattern::Prefix(b)) => {
+            a.starts_with(b.as_str()) || b.starts_with(a.as_str())
+        }
+    }
+}
+
+/// Lays the flags over the route `default`, which they make where there is no route at all.
+fn with_flags(
+    mut routes: BTreeMap<String, RouteSettings>,
+    args: &RelayArgs,
+) -> Result<BTreeMap<String, RouteSettings>, Failure> {
+    let has_flags =
+        args.publisher.is_some() || args.publisher_url.is_some() || !args.topics.is_empty();
+    if routes.is_empty() {
+        routes.insert(DEFAULT_ROUTE.to_owned(), RouteSettings::default());
+    }
+    if !has_flags {
+        return Ok(routes);
+    }
+    let route = routes.get_mut(DEFAULT_ROUTE).ok_or_else(|| {
+        Failure::usage(
+            "configuration: --publisher, --publisher-url and --topic set the route `default`, \
+             which the configuration does not have — rename a route to `default`, or set them there",
+        )
+    })?;
+    if !args.topics.is_empty() {
+        route.topics = Some(Topics(args.topics.clone()));
+    }
+    if let Some(url) = &args.publisher_url {
+        route.publisher.url = Some(url.clone());
+        route.publisher.url_file = None;
+    }
+    if let Some(kind) = args.publisher
+        && route.publisher.kind != Some(kind)
+    {
+        // Settings of another kind of publisher would have no meaning for this one.
+        route.publisher = PublisherSettings {
+            kind: Some(kind),
+            url: args.publisher_url.clone(),
+            ..PublisherSettings::default()
+        };
+    }
+    Ok(routes)
+}
+
+impl RouteConfig {
+    fn new(name: String, settings: RouteSettings) -> Result<Self, Failure> {
+        let topics = match settings.topics {
+            Some(Topics(patterns)) => TopicSet::new(patterns)?,
+            None => TopicSet::all(),
+        };
+        let mut policies = Vec::new();
+        for special in settings.retry_for {
+            let retry = retry(
+                &special.retry,
+                retry(&settings.retry, RetryPolicy::default()),
+            );
+            policies.push(TopicPolicy {
+                topics: special.topic.0,
+                retry,
+            });
+        }
+        let general = retry(&settings.retry, RetryPolicy::default());
+        policies.push(TopicPolicy {
+            topics: TopicPattern::All,
+            retry: general,
+        });
+        for policy in &policies {
+            policy
+                .retry
+                .validate()
+                .map_err(|error| error.context("route", &name))?;
+        }
+        Ok(Self {
+            publisher: publisher(&name, settings.publisher)?,
+            name,
+            topics,
+            policies,
+            strict_order: settings.strict_order.unwrap_or(false),
+            breaker: breaker(&settings.breaker),
+        })
+    }
+}
+
+fn publisher(route: &str, settings: PublisherSettings) -> Result<PublisherConfig, Failure> {
+    let key = format!("routes.{route}.publisher");
+    let url = value_or_file(
+        &format!("{key}.url"),
+        settings.url.clone(),
+        settings.url_file.as_deref(),
+    )?;
+    let kind = settings
+        .kind
+        .or_else(|| url.as_ref().and_then(kind_of_url))
+        .ok_or_else(|| {
+            Failure::usage(format!(
+                "configuration: route `{route}` has no publisher — give --publisher-url \
+             redis://host:6379 or --publisher stdout, or set {key}"
+            ))
+        })?;
+    match (kind, url, settings.of_a_broker()) {
+        (PublisherKind::Redis, Some(url), _) => Ok(PublisherConfig::Redis {
+            url,
+            settings: Box::new(settings),
+        }),
+        (PublisherKind::Redis, None, _) => Err(Failure::usage(format!(
+            "configuration: {key}.url is missing — set it, as redis://host:6379/0, or {key}.url_file"
+        ))),
+        (PublisherKind::Stdout, _, None) => Ok(PublisherConfig::Stdout),
+        (PublisherKind::Stdout, _, Some(name)) => Err(Failure::usage(format!(
+            "configuration: {key}.{name} has no meaning for the publisher stdout — remove it, or \
+             choose another kind"
+        ))),
+    }
+}
+
+fn kind_of_url(url: &Secret) -> Option<PublisherKind> {
+    let (scheme, _) = url.expose().split_once("://")?;
+    matches!(scheme, "redis" | "rediss").then_some(PublisherKind::Redis)
+}
+
+fn duration(span: Option<Span>) -> Option<Duration> {
+    span.map(|span| span.0)
+}
+
+/// Sets what was written and keeps the rest.
+pub(crate) fn set<T>(target: &mut T, written: Option<T>) {
+    if let Some(value) = written {
+        *target = value;
+    }
+}
+
+fn relay(settings: RelaySettings) -> RelayConfig {
+    let mut config = RelayConfig::default();
+    set(&mut config.batch_events_max, settings.batch_events_max);
+    set(&mut config.batch_bytes_max, settings.batch_bytes_max);
+    set(&mut config.poll_min, duration(settings.poll_min));
+    set(&mut config.poll_max, duration(settings.poll_max));
+    set(
+        &mut config.publish_timeout,
+        duration(settings.publish_timeout),
+    );
+    set(
+        &mut config.shutdown_grace,
+        duration(settings.shutdown_grace),
+    );
+    set(
+        &mut config.acquire_interval,
+        duration(settings.acquire_interval),
+    );
+    set(
+        &mut config.inspect_interval,
+        duration(settings.inspect_interval),
+    );
+    set(
+        &mut config.store_backoff_max,
+        duration(settings.store_backoff_max),
+    );
+    config.worker = settings.worker.map(WorkerId);
+    config
+}
+
+fn retry(settings: &RetrySettings, mut policy: RetryPolicy) -> RetryPolicy {
+    set(&mut policy.base, duration(settings.base));
+    set(&mut policy.factor, settings.factor);
+    set(&mut policy.cap, duration(settings.cap));
+    set(&mut policy.attempts_max, settings.attempts_max);
+    set(&mut policy.crashes_max, settings.crashes_max);
+    set(
+        &mut policy.topic_patience,
+        duration(settings.topic_patience),
+    );
+    set(&mut policy.on_dead, settings.on_dead.map(Into::into));
+    policy
+}
+
+fn breaker(settings: &BreakerSettings) -> BreakerPolicy {
+    let mut policy = BreakerPolicy::default();
+    set(&mut policy.base, duration(settings.base));
+    set(&mut policy.cap, duration(settings.cap));
+    set(&mut policy.probe_timeout, duration(settings.probe_timeout));
+    policy
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn resolve(toml: &str, flags: &[&str]) -> Result<(GlobalArgs, Config), String> {
+        let settings: Settings = toml::from_str(toml).unwrap();
+        let cli = Cli::try_parse_from(["outbox", "relay"].iter().chain(flags)).unwrap();
+        let Command::Relay(args) = cli.command else {
+            panic!("relay was asked for")
+        };
+        let config = Config::new(settings, &args).map_err(|failure| failure.to_string())?;
+        Ok((cli.global, config))
+    }
+
+    #[test]
+    fn flags_alone_make_the_default_route() {
+        let (_, config) = resolve(
+            "",
+            &[
+                "--publisher-url",
+                "redis://h",
+                "--topic",
+                "a",
+                "--topic",
+                "b*",
+            ],
+        )
+        .unwrap();
+        let [route] = &config.routes[..] else {
+            panic!("one route")
+        };
+        assert_eq!(
+            (route.name.as_str(), route.publisher.name()),
+            ("default", "redis")
+        );
+        assert_eq!(route.topics.patterns().len(), 2);
+        let (_, config) = resolve("", &["--publisher", "stdout"]).unwrap();
+        assert!(config.routes[0].topics.is_all());
+    }
+
+    #[test]
+    fn flags_beat_the_file() {
+        let file = "[http]\nlisten = \"127.0.0.1:1\"\n[routes.default]\ntopics = [\"x\"]\npublisher = { kind = \"redis\", url = \"redis://a\", stream_entries_max = 3 }";
+        let (_, config) = resolve(
+            file,
+            &["--publisher-url", "redis://b", "--http", "127.0.0.1:2"],
+        )
+        .unwrap();
+        let PublisherConfig::Redis { url, settings } = &config.routes[0].publisher else {
+            panic!()
+        };
+        assert_eq!(
+            (url.expose(), settings.stream_entries_max),
+            ("redis://b", Some(3))
+        );
+        assert_eq!(config.http.unwrap().port(), 2);
+        let (_, config) = resolve(file, &["--publisher", "stdout"]).unwrap();
+        assert_eq!(config.routes[0].publisher.name(), "stdout");
+    }
+
+    #[test]
+    fn what_is_written_is_kept_and_the_rest_is_the_default() {
+        let file = "[relay]\nbatch_events_max = 7\n[routes.r]\npublisher = { kind = \"stdout\" }\nretry = { base = \"2s\", attempts_max = 3, on_dead = \"skip\" }\nretry_for = [{ topic = \"slow.*\", retry = { cap = \"1h\" } }]";
+        let (_, config) = resolve(file, &[]).unwrap();
+        assert_eq!(config.relay.batch_events_max, 7);
+        assert_eq!(config.relay.poll_max, RelayConfig::default().poll_max);
+        let [slow, all] = &config.routes[0].policies[..] else {
+            panic!("two policies")
+        };
+        assert_eq!(
+            (slow.retry.attempts_max, slow.retry.cap),
+            (3, Duration::from_secs(3600))
+        );
+        assert_eq!(all.retry.base, Duration::from_secs(2));
+        assert_eq!(all.retry.cap, RetryPolicy::default().cap);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_a_remedy() {
+        for (file, flags, expected) in [
+            ("", &[][..], "has no publisher — give --publisher-url"),
+            (
+                "",
+                &["--publisher", "redis"],
+                "routes.default.publisher.url is missing",
+            ),
+            (
+                "",
+                &["--publisher", "stdout", "--publisher-url", "redis://h"],
+                "no meaning for the publisher stdout",
+            ),
+            ("", &["--publisher-url", "amqp://h"], "has no publisher"),
+            (
+                "[routes.a]\npublisher = { kind = \"stdout\" }",
+                &["--topic", "x"],
+                "the route `default`",
+            ),
+            (
+                "[routes.a]\ntopics = []\npublisher = { kind = \"stdout\" }",
+                &[],
+                "there is no pattern",
+            ),
+            (
+                "[routes.a]\ntopics = [\"x.*\"]\npublisher = { kind = \"stdout\" }\n[routes.b]\ntopics = [\"y\", \"x.z\"]\npublisher = { kind = \"stdout\" }",
+                &[],
+                "`x.*` of route `a` and `x.z` of route `b` overlap",
+            ),
+            (
+                "[relay]\nbatch_events_max = 0",
+                &["--publisher", "stdout"],
+                "batch_events_max",
+            ),
+            (
+                "[routes.a]\npublisher = { kind = \"stdout\" }\nretry = { attempts_max = 0 }",
+                &[],
+                "route=a",
+            ),
+        ] {
+            let message = resolve(file, flags).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}
