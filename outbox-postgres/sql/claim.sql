@@ -1,0 +1,31 @@
+-- $1 events, $2 bytes, $3 owner, $4 token, $5 lease in microseconds, $6 bytes of one event,
+-- $7 topics, $8 prefixes of topics
+WITH candidate AS MATERIALIZED (
+    SELECT q.id, q.next_attempt_at AS due, {size} AS bytes
+    FROM {schema}.queue AS q
+    WHERE q.status = 'pending' AND q.next_attempt_at <= statement_timestamp() {topics}
+    ORDER BY q.next_attempt_at, q.id
+    LIMIT $1::bigint
+    FOR UPDATE SKIP LOCKED
+),
+counted AS MATERIALIZED (
+    SELECT id, sum(bytes) OVER running <= $2::bigint OR row_number() OVER running = 1 AS fits
+    FROM candidate
+    WINDOW running AS (ORDER BY due, id ROWS UNBOUNDED PRECEDING)
+),
+claimed AS (
+    UPDATE {schema}.queue AS q
+    SET status = 'processing',
+        -- Kept below the type's end, so that the sum can't overflow.
+        attempts = greatest(least(q.attempts, 2147483646), 0) + 1,
+        lease_owner = $3,
+        lease_token = $4,
+        lease_until = statement_timestamp() + $5::bigint * interval '1 microsecond',
+        updated_at = clock_timestamp()
+    -- An array of ids leaves the planner no way but the primary key, with or without statistics.
+    WHERE q.id = ANY (ARRAY(SELECT id FROM counted WHERE fits))
+    RETURNING q.*
+)
+SELECT {event}, EXISTS (SELECT FROM counted WHERE NOT fits) AS cut
+FROM claimed AS q
+{documents}

@@ -1,0 +1,1 @@
+SELECT count(*) FROM {schema}.queue AS q WHERE {dead}

@@ -1,0 +1,6 @@
+-- $7 behind this id, $8 rows
+SELECT {dead_row}
+FROM {schema}.queue AS q
+WHERE {dead} AND ($7::bigint IS NULL OR q.id > $7)
+ORDER BY q.id
+LIMIT $8::bigint

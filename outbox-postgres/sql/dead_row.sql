@@ -1,0 +1,11 @@
+q.id AS dead_position,
+q.event_id AS dead_event_id,
+{text(q.topic)} AS dead_topic,
+{text(coalesce(q.key, q.aggregate_id))} AS dead_key,
+{text(q.event_type)} AS dead_event_type,
+q.attempts AS dead_attempts,
+{text(q.dead_reason)} AS dead_reason,
+{text(q.error_kind)} AS error_kind,
+{text(left(q.error, 1000))} AS error,
+q.created_at AS dead_created_at,
+coalesce(q.processed_at, q.updated_at) AS dead_at

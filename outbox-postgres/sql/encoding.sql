@@ -1,0 +1,1 @@
+SELECT getdatabaseencoding()::text AS encoding

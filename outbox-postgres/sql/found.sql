@@ -1,0 +1,1 @@
+SELECT to_regclass('{schema}.migration') IS NOT NULL AS found

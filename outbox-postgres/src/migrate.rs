@@ -1,0 +1,143 @@
+//! The schema's versions and how a database comes to the newest.
+
+use outbox_core::{Error, ErrorKind, Migrated, Result};
+use sqlx::{PgConnection, Row as _};
+
+use crate::sql::{Schema, SchemaStatements, script};
+
+/// The migrations in order; the version is the place in the list, from 1.
+const SCRIPTS: [(&str, &str); 1] = [("queue", include_str!("../migrations/0001_queue.sql"))];
+
+/// The version that this program works with.
+pub(crate) const VERSION: i32 = 1;
+
+const _: () = assert!(
+    SCRIPTS.len() == VERSION as usize,
+    "a version for every script"
+);
+
+/// One step from a version of the schema to the next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migration {
+    /// The version that it leads to, from 1.
+    pub version: i32,
+    /// What it brings.
+    pub name: &'static str,
+    /// Its text, complete: run in one transaction it does what the store does.
+    pub sql: String,
+}
+
+/// All migrations of a schema, for printing and for tools that apply them themselves.
+///
+/// # Errors
+/// `Configuration` when the schema's name can't be used.
+pub fn migrations(schema: &str) -> Result<Vec<Migration>> {
+    let schema = Schema::new(schema)?;
+    Ok((1..)
+        .zip(SCRIPTS)
+        .map(|(version, (name, text))| Migration {
+            version,
+            name,
+            sql: schema.apply(text),
+        })
+        .collect())
+}
+
+/// Says how a found version fits this program.
+pub(crate) fn judge(operation: &'static str, found: i32) -> Result<()> {
+    let (kind, what) = match found {
+        VERSION => return Ok(()),
+        0 => (ErrorKind::SchemaMissing, "no migration has been applied"),
+        older if older < VERSION => (
+            ErrorKind::SchemaOlder,
+            "the schema is older than this program",
+        ),
+        _ => (
+            ErrorKind::SchemaNewer,
+            "the schema is newer than this program",
+        ),
+    };
+    Err(Error::new(kind, operation, what)
+        .context("found", found)
+        .context("expected", VERSION))
+}
+
+/// Applies what is missing, in the transaction of this connection.
+pub(crate) async fn apply(
+    connection: &mut PgConnection,
+    schema: &Schema,
+    fail: impl Fn(sqlx::Error) -> Error,
+) -> Result<Migrated> {
+    let statements = SchemaStatements::new(schema);
+    // Another migrator may take long; the lock below is what is waited for.
+    sqlx::query("SET LOCAL statement_timeout = '10min'")
+        .execute(&mut *connection)
+        .await
+        .map_err(&fail)?;
+    sqlx::query(statements.lock.text())
+        .execute(&mut *connection)
+        .await
+        .map_err(&fail)?;
+    let found: bool = sqlx::query(statements.found.text())
+        .fetch_one(&mut *connection)
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(&fail)?;
+    let from: i32 = if found {
+        sqlx::query(statements.version.text())
+            .fetch_one(&mut *connection)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(&fail)?
+    } else {
+        0
+    };
+    if from > VERSION {
+        judge("migrate", from)?;
+    }
+    for (version, (_, text)) in (1..).zip(SCRIPTS) {
+        if version > from {
+            sqlx::raw_sql(script(schema, text).text())
+                .execute(&mut *connection)
+                .await
+                .map_err(&fail)?;
+        }
+    }
+    Ok(Migrated { from, to: VERSION })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn migrations_are_numbered_and_complete() {
+        let all = migrations("shop").unwrap();
+        assert_eq!(all.last().unwrap().version, VERSION);
+        for migration in &all {
+            let mark = format!(
+                "INSERT INTO \"shop\".migration (version, name) VALUES ({}, '{}')",
+                migration.version, migration.name
+            );
+            assert!(migration.sql.contains(&mark), "{mark}");
+            assert!(!migration.sql.contains("{schema}"));
+        }
+    }
+
+    #[test]
+    fn versions_are_judged() {
+        assert!(judge("check", VERSION).is_ok());
+        assert_eq!(
+            judge("check", 0).unwrap_err().kind(),
+            ErrorKind::SchemaMissing
+        );
+        assert_eq!(
+            judge("check", VERSION + 1).unwrap_err().kind(),
+            ErrorKind::SchemaNewer
+        );
+        assert_eq!(
+            judge("check", -1).unwrap_err().kind(),
+            ErrorKind::SchemaOlder
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! Running single statements on pooled connections, each within a time limit.
+
+use std::{fmt, time::Duration};
+
+use outbox_core::{Error, ErrorKind, Result};
+use sqlx::{
+    Connection as _, PgConnection, PgPool, Postgres,
+    pool::PoolConnection,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
+use tokio::time::timeout;
+
+use crate::{error::from_sqlx, url};
+
+/// A pool with what its errors need to say.
+pub(crate) struct Database {
+    pool: PgPool,
+    server: String,
+    call_timeout: Duration,
+}
+
+/// The server ends a statement at its own limit; ours is for a network that swallows everything.
+const NETWORK_GRACE: Duration = Duration::from_secs(5);
+
+impl Database {
+    pub(crate) fn new(pool: PgPool, statement_timeout: Duration) -> Self {
+        let server = url::server(&pool.connect_options());
+        Self {
+            pool,
+            server,
+            call_timeout: statement_timeout.saturating_add(NETWORK_GRACE),
+        }
+    }
+
+    pub(crate) fn fail(&self, operation: &'static str, error: &sqlx::Error) -> Error {
+        from_sqlx(operation, Some(&self.server), error)
+    }
+
+    /// A connection; its failure names the cause also where the pool only says that time is up.
+    pub(crate) async fn connection(
+        &self,
+        operation: &'static str,
+    ) -> Result<PoolConnection<Postgres>> {
+        let error = match self.pool.acquire().await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => error,
+        };
+        if matches!(error, sqlx::Error::PoolTimedOut) {
+            let options = self.pool.connect_options();
+            let attempt = PgConnection::connect_with(&options);
+            if let Ok(Err(cause)) = timeout(Duration::from_secs(1), attempt).await {
+                return Err(self.fail(operation, &cause));
+            }
+        }
+        Err(self.fail(operation, &error))
+    }
+
+    /// Runs a statement and returns its rows. A statement commits by itself: when this future is
+    /// dropped, the server still finishes it and no transaction stays open.
+    pub(crate) async fn rows(
+        &self,
+        operation: &'static str,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>> {
+        let mut connection = self.connection(operation).await?;
+        let call = query.fetch_all(&mut *connection);
+        match timeout(self.call_timeout, call).await {
+            Ok(rows) => rows.map_err(|error| self.fail(operation, &error)),
+            Err(_) => Err(self.give_up(operation, &mut connection)),
+        }
+    }
+
+    /// Runs a statement and returns the one row that it always has.
+    pub(crate) async fn row(
+        &self,
+        operation: &'static str,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<PgRow> {
+        let rows = self.rows(operation, query).await?;
+        rows.into_iter()
+            .next()
+            .ok_or_else(|| self.fail(operation, &sqlx::Error::RowNotFound))
+    }
+
+    /// Runs a statement and returns how many rows it changed.
+    pub(crate) async fn execute(
+        &self,
+        operation: &'static str,
+        query: Query<'_, Postgres, PgArguments>,
+    ) -> Result<u64> {
+        let mut connection = self.connection(operation).await?;
+        let call = query.execute(&mut *connection);
+        match timeout(self.call_timeout, call).await {
+            Ok(done) => done
+                .map(|done| done.rows_affected())
+                .map_err(|error| self.fail(operation, &error)),
+            Err(_) => Err(self.give_up(operation, &mut connection)),
+        }
+    }
+
+    fn give_up(&self, operation: &'static str, connection: &mut PoolConnection<Postgres>) -> Error {
+        // Nothing more will come over it, so it must not take a place in the pool.
+        connection.close_on_drop();
+        Error::new(
+            ErrorKind::Timeout,
+            operation,
+            "no answer within the time limit",
+        )
+        .context("server", &self.server)
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! The verdicts of a batch as columns for one statement.
+
+use outbox_core::{Error, ErrorKind, FailureNote, Result, Settlement, Verdict};
+
+use crate::enqueue::micros;
+
+/// Verdicts, sorted by what they cost: done ones need an id only.
+#[derive(Debug, Default)]
+pub(crate) struct Verdicts {
+    pub(crate) done: Vec<i64>,
+    pub(crate) other: Others,
+}
+
+/// One array a column.
+#[derive(Debug, Default)]
+pub(crate) struct Others {
+    pub(crate) ids: Vec<i64>,
+    pub(crate) verdicts: Vec<&'static str>,
+    pub(crate) after_us: Vec<Option<i64>>,
+    pub(crate) reasons: Vec<Option<&'static str>>,
+    pub(crate) kinds: Vec<Option<&'static str>>,
+    pub(crate) texts: Vec<Option<String>>,
+}
+
+impl Verdicts {
+    /// # Errors
+    /// `Internal` on `Hold`: nothing is held back where no order is promised.
+    pub(crate) fn new(settlements: &[Settlement]) -> Result<Self> {
+        let mut all = Self::default();
+        for settlement in settlements {
+            let id = settlement.position.0;
+            match &settlement.verdict {
+                Verdict::Done => all.done.push(id),
+                Verdict::Retry { after, note } => {
+                    all.other
+                        .push(id, "retry", Some(micros(*after)), None, Some(note))
+                }
+                Verdict::Defer { after, note } => {
+                    all.other
+                        .push(id, "defer", Some(micros(*after)), None, Some(note))
+                }
+                Verdict::Return => all.other.push(id, "return", None, None, None),
+                Verdict::Dead { reason, note, .. } => {
+                    all.other
+                        .push(id, "dead", None, Some(reason.as_str()), Some(note));
+                }
+                Verdict::Hold => {
+                    return Err(Error::new(
+                        ErrorKind::Internal,
+                        "settle",
+                        "an event can't be held in a store without order",
+                    ));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Others {
+    fn push(
+        &mut self,
+        id: i64,
+        verdict: &'static str,
+        after_us: Option<i64>,
+        reason: Option<&'static str>,
+        note: Option<&FailureNote>,
+    ) {
+        self.ids.push(id);
+        self.verdicts.push(verdict);
+        self.after_us.push(after_us);
+        self.reasons.push(reason);
+        self.kinds
+            .push(note.and_then(|note| note.kind).map(|kind| kind.as_str()));
+        self.texts.push(note.map(|note| note.text.clone()));
+    }
+}
