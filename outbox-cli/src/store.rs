@@ -30,6 +30,54 @@ pub(crate) async fn enqueue(config: StoreConfig, events: &[Event]) -> Result<(),
     }
 }
 
+#[cfg(feature = "postgres")]
+mod postgres {
+    use std::fmt::Write;
+
+    use outbox_postgres::{DoneMode, PgConfig, PgQueue};
+
+    use super::{Arc, Event, Failure, OutboxStore, StoreConfig};
+    use crate::config::set;
+
+    pub(super) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
+        Ok(Arc::new(PgQueue::connect(settings(config)).await?))
+    }
+
+    pub(super) fn migrations(schema: Option<&str>) -> Result<String, Failure> {
+        let mut text = String::new();
+        let schema = schema.map_or_else(|| PgConfig::new("").schema, str::to_owned);
+        for migration in outbox_postgres::migrations(&schema)? {
+            let _ = write!(
+                text,
+                "-- version {}: {}\nBEGIN;\n{}\nCOMMIT;\n\n",
+                migration.version,
+                migration.name,
+                migration.sql.trim_end()
+            );
+        }
+        Ok(text)
+    }
+
+    pub(super) async fn enqueue(config: StoreConfig, events: &[Event]) -> Result<(), Failure> {
+        let queue = PgQueue::connect(settings(config)).await?;
+        Ok(queue.enqueue(events).await?)
+    }
+
+    fn settings(written: StoreConfig) -> PgConfig {
+        let mut config = PgConfig::new(written.url.expose());
+        set(&mut config.schema, written.schema);
+        set(&mut config.pool_size, written.pool_size);
+        set(&mut config.connect_timeout, written.connect_timeout);
+        set(&mut config.statement_timeout, written.statement_timeout);
+        set(&mut config.lease, written.lease);
+        set(&mut config.workers, written.workers);
+        set(&mut config.event_bytes_max, written.event_bytes_max);
+        let done = written.keep_done.map(|keep| if keep { DoneMode::Keep } else { DoneMode::Delete });
+        set(&mut config.done, done);
+        config
+    }
+}
+
 #[cfg(not(feature = "postgres"))]
 mod postgres {
     use super::{Arc, Event, Failure, OutboxStore, StoreConfig};

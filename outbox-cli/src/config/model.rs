@@ -43,6 +43,7 @@ pub(crate) struct StoreSettings {
     pub(crate) workers: Option<usize>,
     /// Keep delivered events as rows (true) or delete them at once.
     pub(crate) keep_done: Option<bool>,
+    pub(crate) event_bytes_max: Option<usize>,
 }
 
 /// `[relay]`

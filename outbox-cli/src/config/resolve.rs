@@ -44,6 +44,7 @@ pub(crate) struct StoreConfig {
     pub(crate) lease: Option<Duration>,
     pub(crate) workers: Option<usize>,
     pub(crate) keep_done: Option<bool>,
+    pub(crate) event_bytes_max: Option<usize>,
 }
 
 /// A route and its publisher.
@@ -113,7 +114,7 @@ impl StoreConfig {
         let url = url.ok_or_else(|| {
             Failure::usage(
                 "configuration: no database is named — set OUTBOX__STORE__URL, or store.url or \
-                 store.url_file in the file, or --store-url postgres://user@host/database",
+                 store.url_file in the file, or --store-url postgres://host/database",
             )
         })?;
         Ok(Self {
@@ -126,6 +127,7 @@ impl StoreConfig {
             lease: duration(settings.lease),
             workers: settings.workers,
             keep_done: settings.keep_done,
+            event_bytes_max: settings.event_bytes_max,
         })
     }
 }

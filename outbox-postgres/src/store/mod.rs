@@ -2,6 +2,7 @@
 
 mod database;
 mod dead;
+mod enqueue;
 mod inspect;
 mod lane;
 mod row;
