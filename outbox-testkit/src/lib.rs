@@ -1,1 +1,10 @@
-//! .
+#![doc = include_str!("../docs.md")]
+
+pub mod memory;
+mod run;
+pub mod store_suite;
+
+mod wait;
+
+pub use run::block_on;
+pub use wait::{eventually, free_port};

@@ -1,0 +1,146 @@
+//! The store's own account of itself.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use outbox_core::{BoundedCount, Inspect, Inspection, LaneInfo, Result};
+
+use super::{
+    lane::MemoryLane,
+    lane_state::LaneState,
+    parked::ParkedState,
+    row::Row,
+    state::{Route, State},
+    store::MemoryStore,
+};
+
+/// A count that stops at the bound.
+struct Counter {
+    max: u64,
+    count: BoundedCount,
+}
+
+impl Counter {
+    fn new(max: u32) -> Self {
+        Self {
+            max: u64::from(max),
+            count: BoundedCount::default(),
+        }
+    }
+
+    fn add(&mut self, by: usize) {
+        let sum = self
+            .count
+            .value
+            .saturating_add(u64::try_from(by).unwrap_or(u64::MAX));
+        self.count.at_least |= sum > self.max;
+        self.count.value = sum.min(self.max);
+    }
+}
+
+struct Counters {
+    pending: Counter,
+    scheduled: Counter,
+    in_flight: Counter,
+    held: Counter,
+    dead: Counter,
+    blocked: Counter,
+    oldest: Option<Duration>,
+}
+
+#[async_trait]
+impl Inspect for MemoryStore {
+    async fn inspect(&self, count_max: u32) -> Result<Inspection> {
+        let now = self.now();
+        let state = self.lock();
+        let counter = || Counter::new(count_max);
+        let mut counters = Counters {
+            pending: counter(),
+            scheduled: counter(),
+            in_flight: counter(),
+            held: counter(),
+            dead: counter(),
+            blocked: counter(),
+            oldest: None,
+        };
+        let mut lanes = Vec::new();
+        for route in state.routes.values() {
+            for (index, lane) in route.lanes.iter().enumerate() {
+                counters.lane(lane, route, &state.log[index], now);
+                lanes.push(info(lane, index, now, count_max));
+            }
+        }
+        if state.routes.is_empty() {
+            counters.unread(&state, now);
+        }
+        Ok(Inspection {
+            pending: counters.pending.count,
+            scheduled: counters.scheduled.count,
+            in_flight: counters.in_flight.count,
+            held: counters.held.count,
+            dead: counters.dead.count,
+            oldest_pending: counters
+                .oldest
+                .map_or(Duration::ZERO, |due| now.saturating_sub(due)),
+            blocked_keys: counters.blocked.count,
+            lanes,
+        })
+    }
+}
+
+impl Counters {
+    fn lane(
+        &mut self,
+        lane: &LaneState,
+        route: &Route,
+        log: &BTreeMap<i64, Arc<Row>>,
+        now: Duration,
+    ) {
+        let in_flight: usize = lane.flights.iter().map(|flight| flight.rows.len()).sum();
+        self.in_flight.add(in_flight);
+        self.blocked.add(lane.parked.keys().len());
+        for parked in lane.parked.iter().filter(|parked| !parked.in_flight) {
+            match parked.state {
+                ParkedState::Retry { due } | ParkedState::Scheduled { due } => {
+                    self.timed(due, now);
+                }
+                ParkedState::Held => self.held.add(1),
+                ParkedState::Dead { .. } => self.dead.add(1),
+            }
+        }
+        for (position, row) in log.range(lane.read + 1..) {
+            if route.topics.matches(row.topic()) && lane.parked.get(*position).is_none() {
+                self.timed(row.due(), now);
+            }
+        }
+    }
+
+    /// Rows of a store that no relay has visited yet.
+    fn unread(&mut self, state: &State, now: Duration) {
+        for row in state.log.iter().flat_map(BTreeMap::values) {
+            self.timed(row.due(), now);
+        }
+    }
+
+    fn timed(&mut self, due: Duration, now: Duration) {
+        if due > now {
+            self.scheduled.add(1);
+        } else {
+            self.pending.add(1);
+            self.oldest = Some(self.oldest.map_or(due, |oldest| oldest.min(due)));
+        }
+    }
+}
+
+fn info(lane: &LaneState, index: usize, now: Duration, count_max: u32) -> LaneInfo {
+    let mut in_flight = Counter::new(count_max);
+    for flight in &lane.flights {
+        in_flight.add(flight.rows.len());
+    }
+    LaneInfo {
+        lane: MemoryLane::id_of(index),
+        owner: lane.owner.as_ref().map(ToString::to_string),
+        in_flight: in_flight.count,
+        lease_left: lane.lease_end.saturating_sub(now),
+    }
+}

@@ -1,0 +1,33 @@
+//! The in-memory store: the reference for what ordered stores must do.
+//!
+//! Lanes, leases, fences, parking, crash marks and operators' requests are all there; rows live in
+//! ordered maps, time is tokio's, ids of batches count up, so that a paused single-threaded test
+//! repeats to the letter. Nothing is ever purged: it is made for tests.
+//!
+//! ```
+//! # outbox_testkit::block_on(async {
+//! use outbox_core::{Event, Store};
+//! use outbox_testkit::memory::MemoryStore;
+//!
+//! let store = MemoryStore::default();
+//! let mut tx = store.begin();
+//! tx.enqueue(&Event::new("orders", "OrderPlaced").key("7").bytes("…").unwrap());
+//! tx.commit();
+//! assert!(store.check().await.is_ok());
+//! # });
+//! ```
+
+mod clock;
+mod dead;
+mod inspect;
+mod lane;
+mod lane_state;
+mod parked;
+mod row;
+mod settle;
+mod state;
+mod store;
+mod transaction;
+
+pub use store::{MemoryOptions, MemoryStore};
+pub use transaction::MemoryTx;

@@ -1,0 +1,17 @@
+//! The tests, by subject.
+
+mod claims;
+mod dead_letters;
+mod fidelity;
+mod leases;
+mod operations;
+mod transactions;
+mod verdicts;
+
+pub use claims::*;
+pub use dead_letters::*;
+pub use fidelity::*;
+pub use leases::*;
+pub use operations::*;
+pub use transactions::*;
+pub use verdicts::*;

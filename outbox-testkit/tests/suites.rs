@@ -1,0 +1,5 @@
+//! The suites on the in-memory store.
+
+mod suites {
+    mod memory;
+}
