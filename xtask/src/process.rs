@@ -130,9 +130,26 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::CommandExt;
-    use std::process::Command;
+    use std::process::{Child, Command};
 
     use super::*;
+
+    /// A child that ends with its test, also when that fails.
+    struct Ended(Child);
+
+    impl Ended {
+        fn identity(&self) -> Identity {
+            Identity::of(i32::try_from(self.0.id()).unwrap()).unwrap()
+        }
+    }
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            // An error means that it ended and was reaped before.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 
     #[test]
     fn stat_of_a_process_with_an_odd_name() {
@@ -146,8 +163,8 @@ mod tests {
 
     #[test]
     fn another_process_with_the_same_pid_is_not_stopped() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let real = Identity::of(i32::try_from(child.id()).unwrap()).unwrap();
+        let child = Ended(Command::new("sleep").arg("600").spawn().unwrap());
+        let real = child.identity();
         let former = Identity {
             started_ticks: real.started_ticks - 1,
             ..real
@@ -157,40 +174,32 @@ mod tests {
         assert!(real.is_alive());
         real.stop(Signal::TERM, Duration::from_secs(10)).unwrap();
         assert!(!real.is_alive());
-        assert!(child.try_wait().is_err() || child.try_wait().unwrap().is_some());
     }
 
     #[test]
     fn process_that_ignores_the_signal_is_killed() {
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' TERM; while :; do sleep 0.1; done"]);
-        let mut child = command.spawn().unwrap();
-        let identity = Identity::of(i32::try_from(child.id()).unwrap()).unwrap();
+        let child = Ended(command.spawn().unwrap());
+        let identity = child.identity();
         // Time for the trap to be set; an earlier signal would end it, which passes as well.
         std::thread::sleep(Duration::from_millis(200));
         identity
             .stop(Signal::TERM, Duration::from_millis(300))
             .unwrap();
         assert!(!identity.is_alive());
-        // It is reaped already, or it is reaped now.
-        let _ = child.wait();
     }
 
     #[test]
     fn marked_process_in_another_group_is_found() {
         let marker = format!("unit-{}", std::process::id());
         let mut command = Command::new("sleep");
-        let mut child = command
-            .arg("600")
-            .env(MARKER, &marker)
-            .process_group(0)
-            .spawn()
-            .unwrap();
+        command.arg("600").env(MARKER, &marker).process_group(0);
+        let child = Ended(command.spawn().unwrap());
         let nobody = Pid::from_raw(i32::MAX).unwrap();
         let found = leftovers(&marker, nobody).unwrap();
-        let by_group = leftovers("another", Pid::from_child(&child)).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let by_group = leftovers("another", Pid::from_child(&child.0)).unwrap();
+        drop(child);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].command.contains("sleep 600"), "{found:?}");
         assert_eq!(by_group.len(), 1, "{by_group:?}");

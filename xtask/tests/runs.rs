@@ -115,16 +115,20 @@ fn compiler_error_fails_the_run() {
 
 #[test]
 fn process_left_behind_fails_the_run_and_is_ended() {
+    // A time that no other run of this test waits for.
+    let seconds = format!("600.{}", std::process::id());
     // In a process group of its own, as a server would be.
-    let library = "#[test]\nfn a() {\n    use std::os::unix::process::CommandExt;\n    \
-        let mut command = std::process::Command::new(\"sleep\");\n    \
-        command.arg(\"7654.25\").process_group(0).spawn().unwrap();\n}\n";
-    assert_fails(
-        library,
-        "1 passed, 1 failed",
-        "left a process: sleep 7654.25",
+    let library = format!(
+        "#[test]\nfn a() {{\n    use std::os::unix::process::CommandExt;\n    \
+         let mut command = std::process::Command::new(\"sleep\");\n    \
+         command.arg(\"{seconds}\").process_group(0).spawn().unwrap();\n}}\n"
     );
-    assert!(!is_running("7654.25"));
+    assert_fails(
+        &library,
+        "1 passed, 1 failed",
+        &format!("left a process: sleep {seconds}"),
+    );
+    assert!(!is_running(&seconds));
 }
 
 #[test]
