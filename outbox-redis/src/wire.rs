@@ -1,0 +1,220 @@
+//! An event as the arguments of XADD. docs.md has the table.
+
+use outbox_core::{Error, ErrorKind, Outcome, StoredEvent};
+use redis::{Arg, Cmd, RedisWrite as _};
+use time::{UtcOffset, format_description::well_known::Rfc3339};
+use uuid::fmt::Hyphenated;
+
+use crate::error::PUBLISH;
+
+/// The arguments beside the fields: command, stream, id, and `MAXLEN ~ n`.
+const COMMAND_ARGUMENTS_MAX: usize = 6;
+/// Fields and their values.
+const FIELD_ARGUMENTS_MAX: usize = 2 * 11;
+/// Names of the fields, ids and numbers together take less than this.
+const FIXED_BYTES_MAX: usize = 320;
+
+/// Writes the command that adds the event to its stream.
+///
+/// # Errors
+/// The outcome of an event that this server can't take: `Rejected`, message scope.
+pub(crate) fn encode(
+    event: &StoredEvent,
+    stream_entries_max: Option<u64>,
+    field_bytes_max: usize,
+) -> Result<Cmd, Outcome> {
+    let payload = event.payload.as_deref().unwrap_or_default();
+    if event.topic.is_empty() {
+        return Err(rejected(ErrorKind::InvalidTopic, "the topic is empty"));
+    }
+    // Before its bytes are copied; the other fields are looked at when they are written.
+    check_length(payload.len(), field_bytes_max)?;
+
+    let bytes = event.byte_len() + FIXED_BYTES_MAX;
+    let mut command = Cmd::with_capacity(COMMAND_ARGUMENTS_MAX + FIELD_ARGUMENTS_MAX, bytes);
+    command.arg("XADD").arg(&event.topic);
+    if let Some(entries) = stream_entries_max {
+        command.arg("MAXLEN").arg("~").arg(entries);
+    }
+    command.arg("*");
+    command.arg("payload").arg(payload);
+    if event.payload.is_none() {
+        command.arg("outbox-null").arg("1");
+    }
+    let mut id = [0; Hyphenated::LENGTH];
+    let id: &str = event.id.hyphenated().encode_lower(&mut id);
+    command.arg("event-id").arg(id);
+    command.arg("event-type").arg(&event.event_type);
+    command.arg("event-version").arg(event.event_version);
+    let texts = [
+        ("key", &event.key),
+        ("aggregate-type", &event.aggregate_type),
+        ("aggregate-id", &event.aggregate_id),
+        ("content-type", &event.content_type),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            command.arg(name).arg(text);
+        }
+    }
+    command.arg("created-at");
+    event
+        .created_at
+        .to_offset(UtcOffset::UTC)
+        .format_into(&mut command.writer_for_next_arg(), &Rfc3339)
+        .map_err(|_| {
+            rejected(
+                ErrorKind::InvalidEvent,
+                "the time of creation is beyond the years 0 to 9999",
+            )
+        })?;
+    if !event.headers.is_empty() {
+        command.arg("headers");
+        serde_json::to_writer(command.writer_for_next_arg(), &event.headers.to_json())
+            .map_err(|_| rejected(ErrorKind::InvalidEvent, "the headers can't be written"))?;
+    }
+    for argument in command.args_iter() {
+        if let Arg::Simple(argument) = argument {
+            check_length(argument.len(), field_bytes_max)?;
+        }
+    }
+    Ok(command)
+}
+
+fn check_length(bytes: usize, bytes_max: usize) -> Result<(), Outcome> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    let error = Error::new(
+        ErrorKind::TooLarge,
+        PUBLISH,
+        "a field is over the server's proto-max-bulk-len",
+    );
+    let error = error.context("bytes", bytes).context("limit", bytes_max);
+    Err(Outcome::Rejected(error))
+}
+
+fn rejected(kind: ErrorKind, what: &'static str) -> Outcome {
+    Outcome::Rejected(Error::new(kind, PUBLISH, what))
+}
+
+/// About how many bytes the event takes on the wire.
+pub(crate) fn bytes_estimate(event: &StoredEvent) -> usize {
+    event.byte_len() + 2 * FIXED_BYTES_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::{Event, Headers, Position};
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn stored(event: &Event) -> StoredEvent {
+        StoredEvent::from_event(event, Position(1), datetime!(2026-02-03 04:05:06.7 +02:00))
+    }
+
+    fn arguments(command: &Cmd) -> Vec<&[u8]> {
+        let plain = |argument| match argument {
+            Arg::Simple(bytes) => bytes,
+            other => panic!("{other:?}"),
+        };
+        command.args_iter().map(plain).collect()
+    }
+
+    #[test]
+    fn i10_every_field_is_written() {
+        let event = Event::new("orders", "OrderPlaced")
+            .aggregate("order", "4711")
+            .key("")
+            .version(3)
+            .header("a", "x")
+            .header("a", vec![0xff])
+            .json(&1)
+            .unwrap();
+        let command = encode(&stored(&event), Some(9), usize::MAX).unwrap();
+        let id = event.id().to_string();
+        let expected: Vec<&[u8]> = vec![
+            b"XADD",
+            b"orders",
+            b"MAXLEN",
+            b"~",
+            b"9",
+            b"*",
+            b"payload",
+            b"1",
+            b"event-id",
+            id.as_bytes(),
+            b"event-type",
+            b"OrderPlaced",
+            b"event-version",
+            b"3",
+            b"key",
+            b"",
+            b"aggregate-type",
+            b"order",
+            b"aggregate-id",
+            b"4711",
+            b"content-type",
+            b"application/json",
+            b"created-at",
+            b"2026-02-03T02:05:06.7Z",
+            b"headers",
+            br#"[["a","x"],["a",{"b64":"/w=="}]]"#,
+        ];
+        assert_eq!(arguments(&command), expected);
+        assert!(expected.len() <= COMMAND_ARGUMENTS_MAX + FIELD_ARGUMENTS_MAX);
+    }
+
+    #[test]
+    fn what_is_absent_is_not_written() {
+        let event = Event::new("t", "T").tombstone().unwrap();
+        let command = encode(&stored(&event), None, usize::MAX).unwrap();
+        let id = event.id().to_string();
+        let expected: Vec<&[u8]> = vec![
+            b"XADD",
+            b"t",
+            b"*",
+            b"payload",
+            b"",
+            b"outbox-null",
+            b"1",
+            b"event-id",
+            id.as_bytes(),
+            b"event-type",
+            b"T",
+            b"event-version",
+            b"1",
+            b"created-at",
+            b"2026-02-03T02:05:06.7Z",
+        ];
+        assert_eq!(arguments(&command), expected);
+    }
+
+    #[test]
+    fn each_field_is_held_to_the_limit() {
+        let payload = |bytes| stored(&Event::new("t", "T").bytes(vec![b'x'; bytes]).unwrap());
+        assert!(encode(&payload(100), None, 100).is_ok());
+        let headers = |bytes| {
+            let mut event = payload(1);
+            event.headers = [("h", vec![0xff; bytes])].into_iter().collect::<Headers>();
+            event
+        };
+        // 60 bytes are 80 in base64, and 98 with what stands around them.
+        assert!(encode(&headers(60), None, 98).is_ok());
+        let mut topic = payload(1);
+        topic.topic = "t".repeat(101);
+        for (event, limit) in [(payload(101), 100), (headers(60), 97), (topic, 100)] {
+            match encode(&event, None, limit) {
+                Err(Outcome::Rejected(error)) => assert_eq!(error.kind(), ErrorKind::TooLarge),
+                other => panic!("{:?}", other.map(|_| ())),
+            }
+        }
+        let mut nameless = payload(1);
+        nameless.topic.clear();
+        match encode(&nameless, None, 100) {
+            Err(Outcome::Rejected(error)) => assert_eq!(error.kind(), ErrorKind::InvalidTopic),
+            other => panic!("{:?}", other.map(|_| ())),
+        }
+    }
+}

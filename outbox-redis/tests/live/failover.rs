@@ -1,0 +1,141 @@
+//! Replicas: failover behind one name, and confirmations.
+
+use std::{sync::Arc, time::Duration};
+
+use outbox_core::{ErrorKind, Outcome, Publisher, Scope};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{
+    server::Server,
+    support::{
+        all_delivered, configured, entries, failed, first_appearances, numbers, publisher, run,
+    },
+};
+
+/// One address that leads to whichever server is the primary, as a service name does.
+async fn switch(first: u16) -> (u16, tokio::sync::watch::Sender<u16>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (target, targets) = tokio::sync::watch::channel(first);
+    tokio::spawn(async move {
+        while let Ok((mut from, _)) = listener.accept().await {
+            let target = *targets.borrow();
+            tokio::spawn(async move {
+                if let Ok(mut to) = TcpStream::connect(("127.0.0.1", target)).await {
+                    let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+                }
+            });
+        }
+    });
+    (port, target)
+}
+
+async fn replicate(replica: &Server, primary: &Server) {
+    let mut connection = replica.connection().await;
+    run(
+        &mut connection,
+        &format!("REPLICAOF 127.0.0.1 {}", primary.port()),
+    )
+    .await;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let info: String = redis::cmd("INFO")
+            .arg("replication")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        if info.contains("master_link_status:up") {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{info}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Case redis-readonly: after a failover the old connection leads to a replica; it is left by
+/// itself, and nothing is delivered that the primary has not.
+#[tokio::test]
+async fn a_demoted_server_is_left() {
+    let (old, new) = (Server::start().await, Server::start().await);
+    let (port, target) = switch(old.port()).await;
+    let publisher = publisher(&format!("redis://127.0.0.1:{port}"));
+    all_delivered(&publisher.publish(&numbers("t", 0..10)).await);
+    replicate(&new, &old).await;
+    run(&mut new.connection().await, "REPLICAOF NO ONE").await;
+    replicate(&old, &new).await;
+
+    for outcome in publisher.publish(&numbers("t", 10..20)).await {
+        failed(&outcome, ErrorKind::ReadOnly, Scope::Destination);
+    }
+    let error = publisher.check().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    target.send(new.port()).unwrap();
+    publisher.check().await.unwrap();
+    all_delivered(&publisher.publish(&numbers("t", 10..20)).await);
+    let stored = entries(&mut new.connection().await, "t").await;
+    assert!(first_appearances(&stored).into_iter().eq(0..20));
+    assert_eq!(stored.len(), 20);
+}
+
+/// READONLY in the middle of a call's parts: what is behind is not sent.
+#[tokio::test]
+async fn a_replica_without_its_primary_is_waited_for() {
+    let (server, gone) = (Server::start().await, Server::start().await);
+    let publisher = publisher(&server.url());
+    all_delivered(&publisher.publish(&numbers("t", 0..5)).await);
+    let mut connection = server.connection().await;
+    run(&mut connection, "CONFIG SET replica-serve-stale-data no").await;
+    let port = gone.port();
+    drop(gone);
+    run(&mut connection, &format!("REPLICAOF 127.0.0.1 {port}")).await;
+    for outcome in publisher.publish(&numbers("t", 5..10)).await {
+        let Outcome::Failed(error) = &outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(error.failure_scope(), Scope::Destination);
+        assert!(
+            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ReadOnly),
+            "{error}"
+        );
+    }
+    run(&mut connection, "REPLICAOF NO ONE").await;
+    all_delivered(&publisher.publish(&numbers("t", 5..10)).await);
+    assert_eq!(entries(&mut connection, "t").await.len(), 10);
+}
+
+#[tokio::test]
+async fn replicas_confirm_or_leave_doubt() {
+    let (primary, replica) = (Server::start().await, Server::start().await);
+    replicate(&replica, &primary).await;
+    let publisher = Arc::new(configured(&primary.url(), |c| {
+        c.replicas_min = Some(1);
+        c.publish_timeout = Duration::from_secs(2);
+        c.pipeline_events_max = 3;
+    }));
+    all_delivered(&publisher.publish(&numbers("t", 0..5)).await);
+    let stored = entries(&mut replica.connection().await, "t").await;
+    assert_eq!(stored.len(), 5, "delivered means that the replica has it");
+
+    replica.pause();
+    let start = std::time::Instant::now();
+    let outcomes = publisher.publish(&numbers("t", 5..10)).await;
+    assert!(start.elapsed() < Duration::from_millis(2_100));
+    for outcome in &outcomes[..3] {
+        let Outcome::Unknown(error) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(
+            (error.kind(), error.failure_scope()),
+            (ErrorKind::Unavailable, Scope::Destination)
+        );
+        assert!(error.to_string().contains("confirmed=0"), "{error}");
+    }
+    for outcome in &outcomes[3..] {
+        failed(outcome, ErrorKind::Unavailable, Scope::Destination);
+    }
+    replica.resume();
+    all_delivered(&publisher.publish(&numbers("t", 5..10)).await);
+    let stored = entries(&mut primary.connection().await, "t").await;
+    assert!(first_appearances(&stored).into_iter().eq(0..10));
+    assert_eq!(stored.len(), 13);
+}

@@ -1,0 +1,11 @@
+//! The publisher on real servers: a shared one, whose URL is in `OUTBOX_TEST_REDIS_URL`, and
+//! private ones where a test changes settings or kills (`OUTBOX_TEST_REDIS_BIN`, by default
+//! `redis-server`).
+
+mod access;
+mod failover;
+mod fidelity;
+mod outages;
+mod refusals;
+mod server;
+mod support;
