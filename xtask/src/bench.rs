@@ -28,6 +28,9 @@ pub(crate) struct SoakOptions {
     /// The name of the case, as `lease-expires-slow-publish`
     #[arg(long)]
     case: String,
+    /// Build and look into these crates only, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    suite: Vec<String>,
     /// Leave the services running
     #[arg(long)]
     keep: bool,
@@ -50,7 +53,7 @@ pub(crate) fn bench(workspace: &Workspace, options: &BenchOptions) -> Result<boo
         .arg(&options.name)
         .args(&options.arguments);
     run.envs(started.variables());
-    let outcome = command::run(&mut run);
+    let outcome = command::run_watched(&mut run);
     started.stop()?;
     outcome.map(|()| true)
 }
@@ -63,7 +66,7 @@ pub(crate) fn soak(workspace: &Workspace, options: &SoakOptions) -> Result<bool>
         workspace,
         &Plan {
             only: &[],
-            suites: &[],
+            suites: &options.suite,
             test_arguments: &[
                 test,
                 "--test-threads=1".to_owned(),

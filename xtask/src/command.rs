@@ -56,6 +56,21 @@ pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// [`run`] for a program that takes long: when this tool is asked to end, so is the program.
+pub(crate) fn run_watched(command: &mut Command) -> Result<()> {
+    command.stdin(Stdio::null()).process_group(0);
+    let mut child = command.spawn().with_context(|| cannot_run(command))?;
+    let group = Pid::from_child(&child);
+    loop {
+        match look(&mut child, group, None)? {
+            None => std::thread::sleep(POLL),
+            Some(End::Exited(status)) if status.success() => return Ok(()),
+            Some(End::Exited(status)) => bail!("`{}` failed: {status}", show(command)),
+            Some(End::TimedOut | End::Interrupted) => bail!("`{}` was stopped", show(command)),
+        }
+    }
+}
+
 /// How a program run by [`stream`] ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum End {
@@ -110,7 +125,7 @@ pub(crate) fn stream(
             // It closed its output and still runs: nothing else would pace this loop.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
         }
-        if let Some(end) = look(&mut child, group, deadline)? {
+        if let Some(end) = look(&mut child, group, Some(deadline))? {
             break end;
         }
     };
@@ -122,13 +137,13 @@ pub(crate) fn stream(
 }
 
 /// Whether it ended; past its deadline or after a signal it is made to.
-fn look(child: &mut Child, group: Pid, deadline: Instant) -> Result<Option<End>> {
+fn look(child: &mut Child, group: Pid, deadline: Option<Instant>) -> Result<Option<End>> {
     if let Some(status) = child.try_wait().context("cannot wait for a program")? {
         return Ok(Some(End::Exited(status)));
     }
     let end = if interrupt::requested() {
         End::Interrupted
-    } else if Instant::now() >= deadline {
+    } else if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
         End::TimedOut
     } else {
         return Ok(None);

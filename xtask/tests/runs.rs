@@ -1,6 +1,7 @@
 //! What a person sees of `cargo xtask integration`, on small workspaces made for it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -151,6 +152,40 @@ fn servers_are_told_to_the_tests_and_stopped_afterwards() {
         .unwrap()
         .1;
     assert!(std::net::TcpStream::connect(address).is_err(), "{address}");
+}
+
+/// With an `apt-get` that only says what it was asked, so nothing is installed by a test.
+#[test]
+fn missing_program_is_installed_or_named_with_its_package() {
+    let root = workspace("outbox-redis", "");
+    let programs = tempfile::tempdir().unwrap();
+    let apt_get = programs.path().join("apt-get");
+    fs::write(&apt_get, "#!/bin/sh\necho \"apt-get $*\"\n").unwrap();
+    fs::set_permissions(&apt_get, fs::Permissions::from_mode(0o755)).unwrap();
+    let services_up = |variables: &[(&str, &str)]| {
+        let mut command = xtask(root.path(), &["services", "up", "--only", "redis"]);
+        command
+            .env("PATH", programs.path())
+            .env_remove("OUTBOX_TEST_REDIS_BIN");
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        assert!(!output.status.success());
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8(text).unwrap()
+    };
+
+    let text = services_up(&[]);
+    assert!(text.contains("Redis is not installed"), "{text}");
+    if rustix::process::geteuid().is_root() {
+        assert!(
+            text.contains("install -y --no-install-recommends redis-server"),
+            "{text}"
+        );
+    } else {
+        assert!(text.contains("apt-get install redis-server"), "{text}");
+    }
+    let text = services_up(&[("OUTBOX_TEST_REDIS_BIN", "/nowhere/redis-server")]);
+    assert!(text.contains("/nowhere has no redis-server"), "{text}");
+    assert!(!text.contains("install"), "{text}");
 }
 
 #[test]

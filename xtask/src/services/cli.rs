@@ -97,14 +97,10 @@ fn running(state: &State, service: &'static dyn Service) -> Result<Option<Server
         (Err(_), None) => return Ok(None),
     };
     let programs = service.find()?;
-    let (variable, program) = service.program_variable(&programs);
     Ok(Some(Server {
         service: service.name(),
         version: service.version(&programs, &url)?,
-        variables: vec![
-            (service.url_variable(), url.clone()),
-            (variable, program.display().to_string()),
-        ],
+        variables: services::variables(service, &programs, &url),
         url,
         process,
         started: false,

@@ -13,6 +13,10 @@ pub(crate) fn ensure(service: &dyn Service) -> Result<Programs> {
     let Err(missing) = service.find() else {
         return service.find();
     };
+    if std::env::var_os(service.program_variable()).is_some() {
+        // Another program than the one that was asked for would be a surprise.
+        return Err(missing);
+    }
     let packages = service.packages().join(" ");
     if !geteuid().is_root() || command::on_path("apt-get").is_none() {
         bail!("{missing:#}; install it (on Debian: apt-get install {packages})");

@@ -42,9 +42,12 @@ pub(crate) trait Service: Sync {
     /// The variable with the server's URL: read from the environment, and set for the tests.
     fn url_variable(&self) -> &'static str;
 
-    /// The variable that tells tests which start servers themselves where the programs are,
-    /// and its value.
-    fn program_variable(&self, programs: &Programs) -> (&'static str, PathBuf);
+    /// The variable that tells tests which start servers themselves where the programs are.
+    /// Set in the environment, it is the only place that is looked at.
+    fn program_variable(&self) -> &'static str;
+
+    /// The value of [`Service::program_variable`].
+    fn program(&self, programs: &Programs) -> PathBuf;
 
     /// The Debian packages that bring the programs.
     fn packages(&self) -> &'static [&'static str];
@@ -129,13 +132,9 @@ pub(crate) fn up(folder: &Path, services: &[&'static dyn Service]) -> Result<Vec
 /// `url` is the one in the environment, if any.
 fn up_one(folder: &Path, service: &'static dyn Service, url: Option<String>) -> Result<Server> {
     let programs = install::ensure(service)?;
-    let (program_variable, program) = service.program_variable(&programs);
     let server = |url: String, version, process, started| Server {
         service: service.name(),
-        variables: vec![
-            (service.url_variable(), url.clone()),
-            (program_variable, program.display().to_string()),
-        ],
+        variables: variables(service, &programs, &url),
         url,
         version,
         process,
@@ -167,6 +166,15 @@ fn up_one(folder: &Path, service: &'static dyn Service, url: Option<String>) -> 
 
     let (running, version) = start(folder, service, &programs, &mut state)?;
     Ok(server(running.url, version, Some(running.process), true))
+}
+
+/// What the tests get in their environment.
+fn variables(service: &dyn Service, programs: &Programs, url: &str) -> Vec<(&'static str, String)> {
+    let program = service.program(programs).display().to_string();
+    vec![
+        (service.url_variable(), url.to_owned()),
+        (service.program_variable(), program),
+    ]
 }
 
 /// Starts a new server and waits until it answers. It is in the state file from its first moment.

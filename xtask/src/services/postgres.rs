@@ -30,8 +30,12 @@ impl Service for Postgres {
         "OUTBOX_TEST_POSTGRES_URL"
     }
 
-    fn program_variable(&self, programs: &Programs) -> (&'static str, PathBuf) {
-        (FOLDER_VARIABLE, programs.folder.clone())
+    fn program_variable(&self) -> &'static str {
+        FOLDER_VARIABLE
+    }
+
+    fn program(&self, programs: &Programs) -> PathBuf {
+        programs.folder.clone()
     }
 
     fn packages(&self) -> &'static [&'static str] {

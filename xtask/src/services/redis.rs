@@ -22,8 +22,12 @@ impl Service for Redis {
         "OUTBOX_TEST_REDIS_URL"
     }
 
-    fn program_variable(&self, programs: &Programs) -> (&'static str, PathBuf) {
-        (SERVER_VARIABLE, programs.folder.join("redis-server"))
+    fn program_variable(&self) -> &'static str {
+        SERVER_VARIABLE
+    }
+
+    fn program(&self, programs: &Programs) -> PathBuf {
+        programs.folder.join("redis-server")
     }
 
     fn packages(&self) -> &'static [&'static str] {

@@ -104,8 +104,11 @@ fn server_that_cannot_start_shows_its_log_and_leaves_nothing() {
         fn url_variable(&self) -> &'static str {
             "OUTBOX_TEST_BROKEN_URL"
         }
-        fn program_variable(&self, programs: &Programs) -> (&'static str, PathBuf) {
-            ("OUTBOX_TEST_BROKEN_BIN", programs.folder.clone())
+        fn program_variable(&self) -> &'static str {
+            "OUTBOX_TEST_BROKEN_BIN"
+        }
+        fn program(&self, programs: &Programs) -> PathBuf {
+            programs.folder.clone()
         }
         fn packages(&self) -> &'static [&'static str] {
             &["broken"]
