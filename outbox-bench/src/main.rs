@@ -1,0 +1,46 @@
+//! Benchmarks with what limits them measured beside them in the same run. Started by
+//! `cargo xtask bench NAME`, which starts the servers.
+
+#![allow(
+    clippy::cast_precision_loss,
+    reason = "figures of a benchmark are far below 2^52"
+)]
+
+mod drain;
+mod fill;
+mod idle;
+mod limit;
+mod memory;
+mod queue;
+mod setup;
+mod stats;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    about = "Benchmarks of the outbox; needs OUTBOX_TEST_POSTGRES_URL and OUTBOX_TEST_REDIS_URL"
+)]
+struct Args {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Subcommand)]
+enum Benchmark {
+    /// The queue layout on PostgreSQL, published to Redis Streams: drain, memory, idle latency.
+    Queue(queue::QueueArgs),
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            match args.benchmark {
+                Benchmark::Queue(args) => queue::run(args).await,
+            }
+        })
+}
