@@ -95,9 +95,6 @@ impl Enqueue<PgConnection> for PgOutbox {
         if events.is_empty() {
             return Ok(());
         }
-        fn column<'a, T>(events: &'a [Event], part: impl FnMut(&'a Event) -> T) -> Vec<T> {
-            events.iter().map(part).collect()
-        }
         let versions = events.iter().map(version).collect::<Result<Vec<_>>>()?;
         sqlx::query(self.statements.enqueue_all.text())
             .bind(column(events, Event::id))
@@ -118,6 +115,11 @@ impl Enqueue<PgConnection> for PgOutbox {
             .map_err(|error| from_sqlx(OPERATION, None, &error))?;
         Ok(())
     }
+}
+
+/// One part of every event.
+fn column<'a, T>(events: &'a [Event], part: impl FnMut(&'a Event) -> T) -> Vec<T> {
+    events.iter().map(part).collect()
 }
 
 /// The key, unless it is the aggregate's id, which readers take in its place.

@@ -109,8 +109,10 @@ fn kind_of(code: &str) -> ErrorKind {
         "3D000" | "42704" | "22023" | "26000" | "42P05" => ErrorKind::Configuration,
         "25006" => ErrorKind::ReadOnly,
         "53100" | "53200" => ErrorKind::OutOfSpace,
-        "53000" | "53300" | "53400" => ErrorKind::Unavailable,
-        "57P01" | "57P02" | "57P03" | "57P04" | "08001" | "08004" => ErrorKind::Unavailable,
+        // Too many connections; shutting down, crashing or starting up.
+        "53000" | "53300" | "53400" | "57P01" | "57P02" | "57P03" | "57P04" | "08001" | "08004" => {
+            ErrorKind::Unavailable
+        }
         "25P03" | "25P04" | "57P05" => ErrorKind::ConnectionLost,
         "57014" | "55P03" => ErrorKind::Timeout,
         "22021" | "22P05" => ErrorKind::InvalidEvent,

@@ -30,7 +30,7 @@ impl PgQueue {
         let mut rest = events;
         while !rest.is_empty() {
             let (statement, later) = rest.split_at(statement_len(rest));
-            outbox.enqueue_all(&mut *transaction, statement).await?;
+            outbox.enqueue_all(&mut transaction, statement).await?;
             rest = later;
         }
         transaction.commit().await.map_err(fail)
@@ -40,10 +40,13 @@ impl PgQueue {
 /// How many of the events go into the next statement: at least one.
 fn statement_len(events: &[Event]) -> usize {
     let mut bytes = 0;
-    let fitting = events.iter().take(STATEMENT_EVENTS_MAX).take_while(|event| {
-        bytes += event.payload().map_or(0, |payload| payload.len());
-        bytes <= STATEMENT_BYTES_MAX
-    });
+    let fitting = events
+        .iter()
+        .take(STATEMENT_EVENTS_MAX)
+        .take_while(|event| {
+            bytes += event.payload().map_or(0, bytes::Bytes::len);
+            bytes <= STATEMENT_BYTES_MAX
+        });
     fitting.count().max(1)
 }
 

@@ -1,5 +1,7 @@
 //! The verdicts of a batch as columns for one statement.
 
+use std::time::Duration;
+
 use outbox_core::{Error, ErrorKind, FailureNote, Result, Settlement, Verdict};
 
 use crate::enqueue::micros;
@@ -29,20 +31,18 @@ impl Verdicts {
         let mut all = Self::default();
         for settlement in settlements {
             let id = settlement.position.0;
+            let other = &mut all.other;
             match &settlement.verdict {
                 Verdict::Done => all.done.push(id),
                 Verdict::Retry { after, note } => {
-                    all.other
-                        .push(id, "retry", Some(micros(*after)), None, Some(note))
+                    other.push(id, "retry", Some(*after), None, Some(note));
                 }
                 Verdict::Defer { after, note } => {
-                    all.other
-                        .push(id, "defer", Some(micros(*after)), None, Some(note))
+                    other.push(id, "defer", Some(*after), None, Some(note));
                 }
-                Verdict::Return => all.other.push(id, "return", None, None, None),
+                Verdict::Return => other.push(id, "return", None, None, None),
                 Verdict::Dead { reason, note, .. } => {
-                    all.other
-                        .push(id, "dead", None, Some(reason.as_str()), Some(note));
+                    other.push(id, "dead", None, Some(reason.as_str()), Some(note));
                 }
                 Verdict::Hold => {
                     return Err(Error::new(
@@ -62,16 +62,16 @@ impl Others {
         &mut self,
         id: i64,
         verdict: &'static str,
-        after_us: Option<i64>,
+        after: Option<Duration>,
         reason: Option<&'static str>,
         note: Option<&FailureNote>,
     ) {
         self.ids.push(id);
         self.verdicts.push(verdict);
-        self.after_us.push(after_us);
+        self.after_us.push(after.map(micros));
         self.reasons.push(reason);
         self.kinds
-            .push(note.and_then(|note| note.kind).map(|kind| kind.as_str()));
+            .push(note.and_then(|note| note.kind).map(ErrorKind::as_str));
         self.texts.push(note.map(|note| note.text.clone()));
     }
 }

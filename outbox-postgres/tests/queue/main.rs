@@ -1,0 +1,13 @@
+//! The queue on a real PostgreSQL server: `OUTBOX_TEST_POSTGRES_URL` names a superuser's database,
+//! and every test makes and drops one of its own.
+
+mod claims;
+mod dead_letters;
+mod enqueue;
+mod failures;
+mod leases;
+mod migrate;
+mod plans;
+mod settle;
+mod support;
+mod unreadable;
