@@ -7,6 +7,26 @@ fn redis_only() -> Vec<&'static dyn Service> {
     select(&["redis".to_owned()]).unwrap()
 }
 
+/// A folder for services that are stopped with their test, also when that fails.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A second panic here would hide the first.
+        let _ = down(self.path(), &redis_only());
+    }
+}
+
 fn process_of(folder: &Path) -> Option<Identity> {
     Some(State::read(folder).unwrap().services.get("redis")?.process)
 }
@@ -38,7 +58,7 @@ fn up_redis(folder: &Path, url: Option<&str>) -> Server {
 
 #[test]
 fn up_and_down_twice_change_nothing_the_second_time() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let first = up_redis(folder.path(), None);
     let again = up_redis(folder.path(), None);
     assert!(first.started && !again.started);
@@ -55,9 +75,9 @@ fn up_and_down_twice_change_nothing_the_second_time() {
 
 #[test]
 fn server_of_the_environment_is_used_and_not_stopped() {
-    let theirs = tempfile::tempdir().unwrap();
+    let theirs = Folder::new();
     let server = up_redis(theirs.path(), None);
-    let ours = tempfile::tempdir().unwrap();
+    let ours = Folder::new();
     let used = up_redis(ours.path(), Some(&server.url));
     assert_eq!(used.url, server.url);
     assert_eq!((used.process, used.started), (None, false));
@@ -75,7 +95,7 @@ fn server_of_the_environment_is_used_and_not_stopped() {
 
 #[test]
 fn server_that_died_is_replaced() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let first = up_redis(folder.path(), None);
     let place = State::read(folder.path()).unwrap().services["redis"]
         .folder
@@ -132,7 +152,7 @@ fn server_that_cannot_start_shows_its_log_and_leaves_nothing() {
             Signal::TERM
         }
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let error = format!("{:#}", up(folder.path(), &[&Broken]).unwrap_err());
     assert!(
         error.contains("no such locale") && error.contains("exit status: 7"),
