@@ -1,6 +1,8 @@
 #![doc = include_str!("../docs.md")]
 
 pub mod memory;
+pub mod proxy;
+pub mod publisher_suite;
 mod run;
 pub mod store_suite;
 

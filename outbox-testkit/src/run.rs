@@ -18,7 +18,10 @@ macro_rules! __tests {
     (@one [$($run:tt)*] [$($module:tt)*] $harness:expr; $name:ident) => {
         #[test]
         fn $name() {
-            $crate::block_on($($run)*($harness, $($module)*::$name));
+            $crate::block_on(async {
+                // Inside the runtime, so that a harness may connect or spawn.
+                $($run)*($harness, $($module)*::$name).await;
+            });
         }
     };
     ($run:tt, $module:tt, $harness:expr; $($name:ident),* $(,)?) => {

@@ -1,5 +1,6 @@
-//! The suites on the in-memory store.
+//! The suites on the in-memory store and on a small broker.
 
 mod suites {
+    mod broker;
     mod memory;
 }

@@ -16,7 +16,7 @@ pub use bench::{StoreBench, run};
 pub use harness::{Outbox, StoreGates, StoreHarness, StoreOptions, Writer};
 
 /// Expands to one `#[test]` for each test of the store suite. The harness expression is evaluated
-/// once for each.
+/// once for each, inside its runtime; it may await.
 #[macro_export]
 macro_rules! store_suite {
     ($harness:expr) => {
