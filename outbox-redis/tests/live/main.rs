@@ -8,4 +8,5 @@ mod fidelity;
 mod outages;
 mod refusals;
 mod server;
+mod suite;
 mod support;
