@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outbox_core::{Event, OutboxStore};
+use outbox_core::{ErrorKind, Event, OutboxStore};
 
 use crate::{
     config::{StoreConfig, StoreKind},
@@ -13,6 +13,32 @@ use crate::{
 pub(crate) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
     match config.kind {
         StoreKind::PostgresQueue => postgres::open(config).await,
+    }
+}
+
+/// Opens the store for a command that only reads, and makes sure that it can be read: rights to
+/// change it, and a server that takes changes, are not needed.
+pub(crate) async fn open_to_read(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
+    let store = open(config).await?;
+    match store.check().await {
+        Err(error) if !matches!(error.kind(), ErrorKind::Unauthorized | ErrorKind::ReadOnly) => {
+            Err(error.into())
+        }
+        _ => Ok(store),
+    }
+}
+
+/// Opens the store for a command that changes it, and makes sure that it can.
+pub(crate) async fn open_to_change(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
+    let store = open(config).await?;
+    store.check().await?;
+    Ok(store)
+}
+
+/// The version of the schema that this program works with.
+pub(crate) fn schema_version(kind: StoreKind) -> Result<i32, Failure> {
+    match kind {
+        StoreKind::PostgresQueue => postgres::schema_version(),
     }
 }
 
@@ -41,6 +67,11 @@ mod postgres {
 
     pub(super) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
         Ok(Arc::new(PgQueue::connect(settings(config)).await?))
+    }
+
+    pub(super) fn schema_version() -> Result<i32, Failure> {
+        let migrations = outbox_postgres::migrations(&PgConfig::new("").schema)?;
+        Ok(migrations.last().map_or(0, |migration| migration.version))
     }
 
     pub(super) fn migrations(schema: Option<&str>) -> Result<String, Failure> {
@@ -72,7 +103,13 @@ mod postgres {
         set(&mut config.lease, written.lease);
         set(&mut config.workers, written.workers);
         set(&mut config.event_bytes_max, written.event_bytes_max);
-        let done = written.keep_done.map(|keep| if keep { DoneMode::Keep } else { DoneMode::Delete });
+        let done = written.keep_done.map(|keep| {
+            if keep {
+                DoneMode::Keep
+            } else {
+                DoneMode::Delete
+            }
+        });
         set(&mut config.done, done);
         config
     }
@@ -91,6 +128,10 @@ mod postgres {
 
     #[expect(clippy::unused_async, reason = "the form of the one that connects")]
     pub(super) async fn open(_: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
+        left_out()
+    }
+
+    pub(super) fn schema_version() -> Result<i32, Failure> {
         left_out()
     }
 

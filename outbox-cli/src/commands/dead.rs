@@ -24,8 +24,7 @@ const STEP: u32 = 1000;
 
 /// Prints one page.
 pub(crate) async fn list(args: &DeadListArgs, config: StoreConfig) -> Result<(), Failure> {
-    let store = store::open(config).await?;
-    store.check().await?;
+    let store = store::open_to_read(config).await?;
     let page = Page {
         after: args.after.map(Position),
         limit: args.limit,
@@ -95,8 +94,7 @@ fn summary_json(dead: &DeadSummary) -> Value {
 
 /// Prints one dead letter.
 pub(crate) async fn show(args: &DeadShowArgs, config: StoreConfig) -> Result<(), Failure> {
-    let store = store::open(config).await?;
-    store.check().await?;
+    let store = store::open_to_read(config).await?;
     let dead = store.get(args.id).await?.ok_or_else(|| {
         Failure::failed(format!(
             "show dead letter: none has the id {} — `outbox dead list` shows their ids",
@@ -196,8 +194,7 @@ fn event_lines(event: &StoredEvent, with_payload: bool, lines: &mut Vec<(&'stati
 /// Puts dead letters back.
 pub(crate) async fn requeue(args: &DeadBulkArgs, config: StoreConfig) -> Result<(), Failure> {
     let filter = selection(args, "requeue")?;
-    let store = store::open(config).await?;
-    store.check().await?;
+    let store = store::open_to_change(config).await?;
     if args.dry_run {
         return dry_run(&*store, &filter, "requeued").await;
     }
@@ -222,8 +219,7 @@ pub(crate) async fn discard(args: &DeadDiscardArgs, config: StoreConfig) -> Resu
              to see how many they are",
         ));
     }
-    let store = store::open(config).await?;
-    store.check().await?;
+    let store = store::open_to_change(config).await?;
     if args.bulk.dry_run {
         return dry_run(&*store, &filter, "discarded").await;
     }

@@ -40,12 +40,8 @@ pub(crate) fn read(args: EnqueueArgs) -> Result<Vec<Event>, Failure> {
 /// Writes them in one transaction and prints their ids.
 pub(crate) async fn write(events: Vec<Event>, config: StoreConfig) -> Result<(), Failure> {
     store::enqueue(config, &events).await?;
-    print(
-        &events
-            .iter()
-            .map(|event| format!("{}\n", event.id()))
-            .collect::<String>(),
-    )
+    let ids: Vec<_> = events.iter().map(|event| event.id().to_string()).collect();
+    print(&(ids.join("\n") + "\n"))
 }
 
 /// The event that the flags describe.

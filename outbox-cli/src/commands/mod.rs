@@ -27,7 +27,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     match command {
         Command::Migrate(args) if args.print => migrate::print_sql(&settings, &global),
         Command::Migrate(args) => simple(migrate::run(&args, store(settings, &global)?)),
-        Command::Relay(args) => relay::run(args, settings, &global),
+        Command::Relay(args) => relay::run(&args, settings, &global),
         Command::Status(args) => simple(status::run(&args, store(settings, &global)?)),
         Command::Dead(command) => {
             let store = store(settings, &global)?;

@@ -19,9 +19,13 @@ use crate::{
 const THREADS: usize = 2;
 
 /// Runs the relay until a signal stops it.
-pub(crate) fn run(args: RelayArgs, settings: Settings, global: &GlobalArgs) -> Result<(), Failure> {
+pub(crate) fn run(
+    args: &RelayArgs,
+    settings: Settings,
+    global: &GlobalArgs,
+) -> Result<(), Failure> {
     let store_config = StoreConfig::new(settings.store.clone(), global)?;
-    let config = Config::new(settings, &args)?;
+    let config = Config::new(settings, args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .enable_all()
@@ -39,8 +43,7 @@ pub(crate) fn run(args: RelayArgs, settings: Settings, global: &GlobalArgs) -> R
 
 /// Everything that would be needed, without sending anything.
 async fn check(store_config: StoreConfig, config: Config) -> Result<(), Failure> {
-    let store = store::open(store_config).await?;
-    store.check().await?;
+    store::open_to_change(store_config).await?;
     for route in config.routes {
         let name = route.name.clone();
         let publisher = publishers::open(route.publisher, &CancellationToken::new())?;
@@ -70,6 +73,7 @@ async fn relay(store_config: StoreConfig, config: Config) -> Result<(), Failure>
         .iter()
         .all(|r| matches!(r.publisher, PublisherConfig::Stdout));
     let reader_gone = CancellationToken::new();
+    let schema_version = store::schema_version(store_config.kind)?;
     let store: Arc<dyn OutboxStore> = store::open(store_config).await?;
     let mut builder = Relay::builder(Arc::clone(&store)).config(relay);
     let mut summary = Vec::new();
@@ -83,14 +87,14 @@ async fn relay(store_config: StoreConfig, config: Config) -> Result<(), Failure>
     }
     let relay = builder.build()?;
 
-    let mut served = None;
+    let mut serving = None;
     if let (Some(address), Some(metrics)) = (http, metrics) {
         let server = http::Server::bind(address, metrics).await?;
         info!(address = %server.address()?, "serving /metrics, /healthz and /readyz");
-        served = Some(tokio::spawn(server.run(relay.health(), stop.clone())));
+        serving = Some(tokio::spawn(server.run(relay.health(), stop.clone())));
     }
     for (route, publisher, topics) in &summary {
-        info!(store = store.name(), route, publisher, topics, worker = %relay.worker(), "relay starts");
+        info!(store = store.name(), schema_version, route, publisher, topics, worker = %relay.worker(), "relay starts");
     }
 
     let watcher = tokio::spawn(watch(signals, stop.clone()));
@@ -105,8 +109,8 @@ async fn relay(store_config: StoreConfig, config: Config) -> Result<(), Failure>
     watcher.abort();
     pipe.abort();
     stop.cancel();
-    if let Some(served) = served {
-        served
+    if let Some(serving) = serving {
+        serving
             .await
             .map_err(|error| Failure::failed(format!("serve HTTP: {error}")))??;
     }

@@ -15,8 +15,7 @@ use crate::{
 
 /// Prints what is waiting, in flight and dead.
 pub(crate) async fn run(args: &StatusArgs, config: StoreConfig) -> Result<(), Failure> {
-    let store = store::open(config).await?;
-    store.check().await?;
+    let store = store::open_to_read(config).await?;
     let inspection = store.inspect(args.count_max).await?;
     if args.json {
         return print(&format!("{}\n", to_json(&inspection)));

@@ -41,11 +41,8 @@ fn read_file(path: &Path) -> Result<Table, Failure> {
     })?;
     let line_of = |error: &toml::de::Error| {
         let start = error.span().map_or(0, |span| span.start.min(text.len()));
-        text.as_bytes()[..start]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-            + 1
+        text.get(..start)
+            .map_or(1, |before| before.matches('\n').count() + 1)
     };
     // The parser's own `Display` would show the line, and with it perhaps a password.
     let table: Table = text.parse().map_err(|error: toml::de::Error| {

@@ -1,0 +1,9 @@
+//! The program itself, on a real PostgreSQL and a real Redis.
+
+mod bad_input;
+mod creds;
+mod dead;
+mod flow;
+mod support;
+
+mod relay;
