@@ -1,6 +1,6 @@
 //! The settings of the publisher.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use outbox_core::{Error, ErrorKind, Result};
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
@@ -16,6 +16,9 @@ pub struct RedisConfig {
     /// `redis://[user[:password]@]host[:port][/db]`, `rediss://…` for TLS (feature `tls`), or
     /// `unix:///path`. User and password are percent-encoded.
     pub url: String,
+    /// Certificates (PEM) to trust for `rediss://`, instead of the system's. Feature `tls`.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
     /// The longest one publish call may take, the way to a connection included. Default 30 s: the
     /// relay renews its leases meanwhile, and a shorter one makes copies on a busy server.
     #[serde(default = "publish_timeout", deserialize_with = "duration")]
@@ -75,6 +78,7 @@ impl RedisConfig {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
+            ca_file: None,
             publish_timeout: publish_timeout(),
             connect_timeout: connect_timeout(),
             transactional: transactional(),
@@ -134,6 +138,7 @@ impl fmt::Debug for RedisConfig {
             .map_or_else(|_| "malformed".to_owned(), |info| info.addr().to_string());
         f.debug_struct("RedisConfig")
             .field("url", &address)
+            .field("ca_file", &self.ca_file)
             .field("publish_timeout", &self.publish_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("transactional", &self.transactional)

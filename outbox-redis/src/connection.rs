@@ -8,14 +8,15 @@ use std::{
     time::Duration,
 };
 
-use outbox_core::{Error, ErrorKind, Result};
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, aio::MultiplexedConnection};
+use outbox_core::Result;
+use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
 use crate::{
     config::RedisConfig,
     error::{self, CONNECT},
+    tls,
 };
 
 /// What `proto-max-bulk-len` is unless somebody changed it.
@@ -72,7 +73,7 @@ pub(crate) struct Link {
 }
 
 impl Connector {
-    /// Prepares; no I/O.
+    /// Prepares; reads a file of certificates where one is set, no other I/O.
     pub(crate) fn new(config: &RedisConfig) -> Result<Self> {
         let info = config.connection_info()?;
         // Without it Nagle's algorithm holds back the tail of each pipeline.
@@ -80,17 +81,8 @@ impl Connector {
         let info = info.set_tcp_settings(tcp);
         let password = info.redis_settings().password().map(ToOwned::to_owned);
         let address = info.addr().to_string();
-        #[cfg(feature = "tls")]
-        install_tls_provider();
-        let client = info.into_connection_info().and_then(Client::open);
-        let client = client.map_err(|_| {
-            Error::new(
-                ErrorKind::Configuration,
-                CONNECT,
-                "the driver does not take this address",
-            )
-            .context("server", &address)
-        })?;
+        let client = tls::client(info, config.ca_file.as_deref())
+            .map_err(|error| error.context("server", &address))?;
         Ok(Self {
             client,
             // The driver's 500 ms for an answer would give up on commands that do land. Deadlines
@@ -218,14 +210,4 @@ pub(crate) async fn setting(connection: &mut MultiplexedConnection, name: &str) 
     command.arg("GET").arg(name);
     let pair: Vec<String> = command.query_async(connection).await.ok()?;
     pair.into_iter().nth(1)
-}
-
-/// With more than one provider of cryptography in the program, rustls takes none by itself and
-/// panics; ring is chosen then, unless the program has chosen before.
-#[cfg(feature = "tls")]
-fn install_tls_provider() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread has just done the same.
-        drop(rustls::crypto::ring::default_provider().install_default());
-    }
 }

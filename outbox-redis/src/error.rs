@@ -142,7 +142,15 @@ pub(crate) fn connecting(error: &RedisError, password: Option<&str>) -> Error {
                 "the server does not answer like Redis",
             )
         }
-        _ => Error::new(ErrorKind::Unavailable, CONNECT, transport(error)),
+        _ => {
+            let text = transport(error);
+            let kind = if text.contains("certificate") {
+                ErrorKind::Unauthenticated
+            } else {
+                ErrorKind::Unavailable
+            };
+            Error::new(kind, CONNECT, text)
+        }
     };
     match password.filter(|password| !password.is_empty()) {
         // A server or proxy in between may repeat what it was sent.

@@ -7,6 +7,7 @@ mod connection;
 mod error;
 mod publisher;
 mod reply;
+mod tls;
 mod wire;
 
 pub use config::RedisConfig;

@@ -37,7 +37,8 @@ pub struct RedisPublisher {
 }
 
 impl RedisPublisher {
-    /// Checks the settings. No I/O: an unreachable server shows in `check` and `publish`.
+    /// Checks the settings and reads `ca_file`. Nothing is sent: an unreachable server shows in
+    /// `check` and `publish`.
     ///
     /// # Errors
     /// `Configuration`, naming the setting.
@@ -131,7 +132,7 @@ impl RedisPublisher {
     /// # Errors
     /// What forbids to send more.
     fn settle(&self, events: &[usize], report: Report, progress: &mut Progress) -> Result<()> {
-        // After a refused MULTI or EXEC the connection may be left inside a transaction.
+        // Redis ends the transaction when it refuses EXEC; not every proxy before it does.
         progress.spoilt |= report.transaction.is_some();
         let mut stop = report.transaction.map(|refusal| refusal.error);
         let unconfirmed = match (self.config.replicas_min, report.replicas) {

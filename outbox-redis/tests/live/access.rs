@@ -23,7 +23,7 @@ fn shows_no_secret(publisher: &RedisPublisher, error: &Error) {
 }
 
 #[tokio::test]
-async fn i15_passwords_are_checked_and_never_shown() {
+async fn creds_in_log_passwords_are_checked_and_never_shown() {
     let server = Server::start().await;
     let mut connection = server.connection().await;
     run(
@@ -54,7 +54,7 @@ async fn i15_passwords_are_checked_and_never_shown() {
 }
 
 #[tokio::test]
-async fn i15_an_unreachable_server_shows_its_address_only() {
+async fn creds_in_log_an_unreachable_server_shows_its_address_only() {
     let publisher = publisher(&format!("redis://user:{ENCODED}@127.0.0.1:1/0"));
     let outcomes = publisher.publish(&numbers("t", 0..2)).await;
     let error = failed(&outcomes[1], ErrorKind::Unavailable, Scope::Destination);
@@ -109,7 +109,7 @@ async fn forbidden_commands_stop_everything_and_hide_nothing() {
         failed(&outcome, ErrorKind::Unauthorized, Scope::Destination);
     }
 
-    // Without EXEC nothing is stored, and the connection is left in the middle of a transaction.
+    // Without EXEC nothing is stored.
     run(&mut connection, "ACL SETUSER relay +xadd -exec").await;
     for outcome in publisher.publish(&numbers("t", 0..3)).await {
         failed(&outcome, ErrorKind::Unauthorized, Scope::Destination);

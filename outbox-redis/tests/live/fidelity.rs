@@ -240,7 +240,7 @@ async fn an_empty_batch_and_concurrent_calls() {
 
 /// Case redis-maxlen-trim: only when asked.
 #[tokio::test]
-async fn trimming_is_off_unless_set() {
+async fn redis_maxlen_trim_only_when_set() {
     let server = Server::start().await;
     let publisher = crate::support::configured(&server.url(), |c| c.stream_entries_max = Some(100));
     all_delivered(&publisher.publish(&numbers("trimmed", 0..2_000)).await);
@@ -248,4 +248,7 @@ async fn trimming_is_off_unless_set() {
     let stored = entries(&mut connection, "trimmed").await;
     assert!((100..400).contains(&stored.len()), "{}", stored.len());
     assert_eq!(stored.last().unwrap().number(), 1_999);
+    let publisher = crate::support::publisher(&server.url());
+    all_delivered(&publisher.publish(&numbers("whole", 0..2_000)).await);
+    assert_eq!(entries(&mut connection, "whole").await.len(), 2_000);
 }

@@ -5,8 +5,10 @@
 mod access;
 mod failover;
 mod fidelity;
+mod log;
 mod outages;
 mod refusals;
 mod server;
 mod suite;
 mod support;
+mod tls;

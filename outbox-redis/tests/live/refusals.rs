@@ -14,7 +14,7 @@ use crate::{
 
 /// Case redis-oom: a full server refuses whole parts, so that nothing passes what was refused.
 #[tokio::test]
-async fn i5_a_full_server_refuses_whole_parts_in_order() {
+async fn redis_oom_refuses_whole_parts_in_order() {
     let server = Server::start().await;
     let publisher = publisher(&server.url());
     let mut connection = server.connection().await;
@@ -131,7 +131,7 @@ async fn a_used_up_stream_is_its_own_fault() {
 }
 
 #[tokio::test]
-async fn memory_full_for_a_while_costs_no_event() {
+async fn redis_oom_for_a_while_costs_no_event() {
     let server = Server::start().await;
     let publisher = publisher(&server.url());
     let mut connection = server.connection().await;

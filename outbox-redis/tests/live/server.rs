@@ -23,10 +23,7 @@ impl Server {
 
     pub(crate) async fn start_with(settings: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .unwrap()
-            .port();
+        let port = free_port();
         let child = spawn(folder.path(), port, settings);
         let server = Self {
             child,
@@ -94,6 +91,14 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// A port on which nobody listens just now.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .unwrap()
+        .port()
 }
 
 impl Drop for Server {

@@ -1,0 +1,104 @@
+//! What is logged: the risks that `check` finds, and never a secret or a payload (I15).
+
+use std::{
+    io::{self, Write},
+    sync::{Arc, Mutex},
+};
+
+use outbox_core::{Event, Publisher};
+use tracing::{Level, subscriber::DefaultGuard};
+
+use crate::{
+    server::Server,
+    support::{publisher, run, stored},
+};
+
+/// Everything that this thread logs while the guard lives.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn start(level: Level) -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        let guard = tracing::subscriber::set_default(subscriber);
+        (log, guard)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Case redis-oom: a policy that may drop streams is told at the start.
+#[tokio::test]
+async fn redis_oom_check_warns_of_eviction() {
+    let server = Server::start().await;
+    let mut connection = server.connection().await;
+    let check = async || {
+        let (log, _guard) = Log::start(Level::WARN);
+        publisher(&server.url()).check().await.unwrap();
+        log.text()
+    };
+    assert_eq!(check().await, "");
+    run(&mut connection, "CONFIG SET maxmemory-policy allkeys-lru").await;
+    let text = check().await;
+    assert!(
+        text.contains("evict") && text.contains("allkeys-lru"),
+        "{text}"
+    );
+    run(&mut connection, "CONFIG SET maxmemory-policy volatile-lru").await;
+    assert_eq!(check().await, "");
+    run(&mut connection, "CONFIG SET appendonly no").await;
+    let text = check().await;
+    assert!(text.contains("appendonly is off"), "{text}");
+}
+
+#[tokio::test]
+async fn creds_in_log_at_no_level() {
+    let mut server = Server::start().await;
+    let (log, _guard) = Log::start(Level::TRACE);
+    let mut connection = server.connection().await;
+    run(&mut connection, "CONFIG SET requirepass p@ss:w/ord%21").await;
+    let event = Event::new("t", "T")
+        .header("h", "se-cret header")
+        .bytes("se-cret")
+        .unwrap();
+    let event = [stored(&event)];
+    let (encoded, port) = ("p%40ss%3Aw%2Ford%2521", server.port());
+    let right = publisher(&format!("redis://:{encoded}@127.0.0.1:{port}"));
+    let wrong = publisher(&format!("redis://:wr0ng@127.0.0.1:{port}"));
+    let mut shown = format!("{right:?} {wrong:?}");
+    for publisher in [&right, &wrong] {
+        let outcomes = publisher.publish(&event).await;
+        let check = publisher.check().await;
+        shown = format!("{shown} {outcomes:?} {check:?}");
+    }
+    server.kill();
+    for publisher in [&right, &wrong] {
+        let outcomes = publisher.publish(&event).await;
+        shown = format!("{shown} {outcomes:?}");
+    }
+    let text = log.text() + &shown;
+    assert!(
+        text.contains("connected") && text.contains(&port.to_string()),
+        "{text}"
+    );
+    for secret in ["p@ss", "p%40ss", "ord%21", "wr0ng", "se-cret"] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+}
