@@ -1,6 +1,7 @@
 #![doc = include_str!("../docs.md")]
 
 pub mod memory;
+pub mod ordered_suite;
 pub mod proxy;
 pub mod publisher_suite;
 mod run;

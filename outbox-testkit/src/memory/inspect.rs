@@ -1,6 +1,10 @@
 //! The store's own account of itself.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use outbox_core::{BoundedCount, Inspect, Inspection, LaneInfo, Result};
@@ -99,8 +103,20 @@ impl Counters {
         let in_flight: usize = lane.flights.iter().map(|flight| flight.rows.len()).sum();
         self.in_flight.add(in_flight);
         self.blocked.add(lane.parked.keys().len());
-        for parked in lane.parked.iter().filter(|parked| !parked.in_flight) {
+        // Keys of which something stands before the row: in flight, waiting for its retry, or dead.
+        let mut waiting: BTreeSet<&str> = BTreeSet::new();
+        for parked in lane.parked.iter() {
+            let key = parked.row.key().unwrap_or_default();
+            let held = parked.state == ParkedState::Held;
+            if parked.blocks() && (parked.in_flight || !held) {
+                waiting.insert(key);
+            }
+            if parked.in_flight {
+                continue;
+            }
             match parked.state {
+                // Nothing before it is left: it can go.
+                ParkedState::Held if !waiting.contains(key) => self.timed(parked.row.due(), now),
                 ParkedState::Retry { due } | ParkedState::Scheduled { due } => {
                     self.timed(due, now);
                 }

@@ -19,6 +19,7 @@
 
 mod clock;
 mod dead;
+mod harness;
 mod inspect;
 mod lane;
 mod lane_state;
@@ -29,5 +30,6 @@ mod state;
 mod store;
 mod transaction;
 
+pub use harness::MemoryHarness;
 pub use store::{MemoryOptions, MemoryStore};
 pub use transaction::MemoryTx;

@@ -151,11 +151,15 @@ impl ParkedSet {
                 _ if head.in_flight => {}
                 ParkedState::Retry { due } if due <= now => ready.push(head.row.position),
                 ParkedState::Held => {
+                    // Suspects of a crash are claimed apart: a run must not jump over one.
+                    let suspect = head.crashes > 0;
+                    let run = rows.take_while(|row| {
+                        row.state == ParkedState::Held
+                            && !row.in_flight
+                            && (row.crashes > 0) == suspect
+                    });
                     ready.push(head.row.position);
-                    ready.extend(
-                        rows.take_while(|row| row.state == ParkedState::Held && !row.in_flight)
-                            .map(|row| row.row.position),
-                    );
+                    ready.extend(run.map(|row| row.row.position));
                 }
                 _ => {}
             }
