@@ -6,6 +6,7 @@
 mod duration;
 mod layers;
 mod model;
+mod overlap;
 mod resolve;
 mod secret;
 

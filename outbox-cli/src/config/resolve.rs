@@ -10,6 +10,7 @@ use super::{
         BreakerSettings, LogFormat, LogSettings, PublisherKind, PublisherSettings, RelaySettings,
         RetrySettings, RouteSettings, Settings, StoreKind, StoreSettings, Topics,
     },
+    overlap,
     secret::{Secret, value_or_file},
 };
 use crate::{
@@ -141,45 +142,12 @@ impl Config {
             .into_iter()
             .map(|(name, route)| RouteConfig::new(name, route))
             .collect::<Result<Vec<_>, _>>()?;
-        refuse_overlap(&routes)?;
+        overlap::refuse(&routes)?;
         Ok(Self {
             relay,
             routes,
             http: args.http.or(settings.http.listen),
         })
-    }
-}
-
-/// In a queue each event goes to one route: with two that take its topic, chance would choose.
-fn refuse_overlap(routes: &[RouteConfig]) -> Result<(), Failure> {
-    for (index, one) in routes.iter().enumerate() {
-        for other in &routes[index + 1..] {
-            let pairs = one
-                .topics
-                .patterns()
-                .iter()
-                .flat_map(|a| other.topics.patterns().iter().map(move |b| (a, b)));
-            if let Some((a, b)) = pairs.into_iter().find(|(a, b)| overlap(a, b)) {
-                return Err(Failure::usage(format!(
-                    "configuration: topics `{a}` of route `{}` and `{b}` of route `{}` overlap, \
-                     and in this store each event goes to one route — make them disjoint",
-                    one.name, other.name
-                )));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn overlap(a: &TopicPattern, b: &TopicPattern) -> bool {
-    match (a, b) {
-        (TopicPattern::All, _) | (_, TopicPattern::All) => true,
-        (TopicPattern::Exact(topic), pattern) | (pattern, TopicPattern::Exact(topic)) => {
-            pattern.matches(topic)
-        }
-        (TopicPattern::Prefix(a), TopicPattern::Prefix(b)) => {
-            a.starts_with(b.as_str()) || b.starts_with(a.as_str())
-        }
     }
 }
 
@@ -402,6 +370,33 @@ mod tests {
         assert_eq!(route.topics.patterns().len(), 2);
         let (_, config) = resolve("", &["--publisher", "stdout"]).unwrap();
         assert!(config.routes[0].topics.is_all());
+    }
+
+    #[test]
+    fn the_documented_file_is_right_and_its_defaults_are_ours() {
+        let docs = include_str!("../../docs.md");
+        let file = docs
+            .split("```toml")
+            .nth(1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap();
+        // What is commented out is as right as the rest.
+        let all = file.replace("\n# ", "\n").replace("url_file = ", "url = ");
+        let (_, config) = resolve(&all, &[]).unwrap();
+        let defaults = RelayConfig {
+            worker: config.relay.worker.clone(),
+            ..RelayConfig::default()
+        };
+        assert_eq!(format!("{:?}", config.relay), format!("{defaults:?}"));
+        let named = config
+            .routes
+            .iter()
+            .find(|route| route.name == "default")
+            .unwrap();
+        assert_eq!(named.policies[1].retry, RetryPolicy::default());
+        assert_eq!(named.breaker, BreakerPolicy::default());
     }
 
     #[test]

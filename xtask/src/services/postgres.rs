@@ -86,6 +86,7 @@ impl Service for Postgres {
             "trust",
         ]);
         command::output(&mut initdb)?;
+        ask_for_passwords(&data.join("pg_hba.conf"))?;
 
         let mut server = unprivileged(&programs.folder.join("postgres"));
         server.arg("-D").arg(&data);
@@ -122,6 +123,15 @@ impl Service for Postgres {
     fn stop_signal(&self) -> Signal {
         Signal::INT
     }
+}
+
+/// Lets the tests see a wrong password: members of this role must give theirs, everybody else is
+/// trusted as initdb says. The first line that fits counts, and a role that does not exist fits
+/// nobody.
+fn ask_for_passwords(file: &Path) -> Result<()> {
+    let trusting = fs::read_to_string(file).context("initdb made no pg_hba.conf")?;
+    let rules = format!("host all +outbox_test_password all scram-sha-256\n{trusting}");
+    fs::write(file, rules).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Given at the start rather than in a file, so that the log shows them.

@@ -1,0 +1,61 @@
+//! Routes that would compete for a topic.
+
+use outbox_core::TopicPattern;
+
+use super::resolve::RouteConfig;
+use crate::exit::Failure;
+
+/// In a queue each event goes to one route: with two that take its topic, chance would choose.
+pub(super) fn refuse(routes: &[RouteConfig]) -> Result<(), Failure> {
+    for (index, one) in routes.iter().enumerate() {
+        for other in &routes[index + 1..] {
+            let pairs = one
+                .topics
+                .patterns()
+                .iter()
+                .flat_map(|a| other.topics.patterns().iter().map(move |b| (a, b)));
+            if let Some((a, b)) = pairs.into_iter().find(|(a, b)| overlap(a, b)) {
+                return Err(Failure::usage(format!(
+                    "configuration: topics `{a}` of route `{}` and `{b}` of route `{}` overlap, \
+                     and in this store each event goes to one route — make them disjoint",
+                    one.name, other.name
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn overlap(a: &TopicPattern, b: &TopicPattern) -> bool {
+    match (a, b) {
+        (TopicPattern::All, _) | (_, TopicPattern::All) => true,
+        (TopicPattern::Exact(topic), pattern) | (pattern, TopicPattern::Exact(topic)) => {
+            pattern.matches(topic)
+        }
+        (TopicPattern::Prefix(a), TopicPattern::Prefix(b)) => {
+            a.starts_with(b.as_str()) || b.starts_with(a.as_str())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_overlap_when_a_topic_fits_both() {
+        for (a, b, expected) in [
+            ("*", "x", true),
+            ("x", "x", true),
+            ("x", "y", false),
+            ("x*", "xy", true),
+            ("x*", "y", false),
+            ("x*", "xy*", true),
+            ("x*", "y*", false),
+        ] {
+            let (one, other) = (a.parse().unwrap(), b.parse().unwrap());
+            assert_eq!(overlap(&one, &other), expected, "{a} {b}");
+            assert_eq!(overlap(&other, &one), expected, "{b} {a}");
+        }
+    }
+}

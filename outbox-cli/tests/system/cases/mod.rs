@@ -1,0 +1,3 @@
+//! Faults that other systems of this kind had, each under its name.
+
+mod null_payload;
