@@ -103,6 +103,7 @@ pub(super) fn plan(
         context,
         stream: batch.source == BatchSource::Stream,
         now,
+        parked: BTreeSet::new(),
         key_waves: BTreeMap::new(),
         topic_waves: BTreeMap::new(),
         paused: BTreeMap::new(),
@@ -123,6 +124,8 @@ struct Planner<'a> {
     context: &'a RouteContext,
     stream: bool,
     now: Instant,
+    /// Keys of which this batch parks something: later events of theirs wait, whatever the source.
+    parked: BTreeSet<&'a str>,
     /// The wave of the last event of each key.
     key_waves: BTreeMap<&'a str, usize>,
     /// The first wave behind a topic's probe.
@@ -136,18 +139,19 @@ impl<'a> Planner<'a> {
         let policy = self.context.policy(&event.topic);
         let attempt = attempt_of(event);
         let key = event.key.as_deref().filter(|_| self.context.ordered);
-        if self.stream && key.is_some_and(|key| blocked.contains(key)) {
+        let waits = |key: &str| self.parked.contains(key) || self.stream && blocked.contains(key);
+        if key.is_some_and(waits) {
             return Decision::Settle(Verdict::Hold);
         }
         let (state, verdict) = step(DeliveryState::Pending, attempt, policy, Step::Claimed);
         if let Some(verdict) = verdict {
             self.context.log_verdict(event, &verdict);
-            return settle(key, verdict, blocked);
+            return self.settle(key, verdict, blocked);
         }
         let topic_probe = match self.topic_gate(&event.topic) {
             TopicGate::Open(pause, note) => {
                 let (_, verdict) = step(state, attempt, policy, Step::TopicPaused(pause, &note));
-                return settle(key, verdict.unwrap_or(Verdict::Return), blocked);
+                return self.settle(key, verdict.unwrap_or(Verdict::Return), blocked);
             }
             TopicGate::Probe => true,
             TopicGate::Closed => false,
@@ -172,6 +176,20 @@ impl<'a> Planner<'a> {
         Decision::Send { wave, topic_probe }
     }
 
+    /// A verdict that parks the event blocks its key for what follows.
+    fn settle(
+        &mut self,
+        key: Option<&'a str>,
+        verdict: Verdict,
+        blocked: &mut BlockedKeys,
+    ) -> Decision {
+        if let (Some(key), true) = (key, parks(&verdict)) {
+            self.parked.insert(key);
+            blocked.insert(key.to_owned());
+        }
+        Decision::Settle(verdict)
+    }
+
     /// Asks a topic's breaker once per batch; behind a probe the others of the topic wait a wave.
     fn topic_gate(&mut self, topic: &'a str) -> TopicGate {
         if self.topic_waves.contains_key(topic) {
@@ -186,14 +204,6 @@ impl<'a> Planner<'a> {
         }
         gate
     }
-}
-
-/// A verdict that parks the event blocks its key for what follows.
-fn settle(key: Option<&str>, verdict: Verdict, blocked: &mut BlockedKeys) -> Decision {
-    if let (Some(key), true) = (key, parks(&verdict)) {
-        blocked.insert(key.to_owned());
-    }
-    Decision::Settle(verdict)
 }
 
 /// Whether the event stays behind, off the stream, and its key with it.

@@ -67,6 +67,13 @@ impl<'a> Found<'a> {
             && !key_failed
     }
 
+    /// What is not sent holds back what follows of its key.
+    fn skip(&mut self, context: &RouteContext, event: &'a StoredEvent) {
+        if let (true, Some(key)) = (context.ordered, &event.key) {
+            self.keys_failed.insert(key);
+        }
+    }
+
     fn learn(&mut self, context: &RouteContext, event: &'a StoredEvent, outcome: &Outcome) {
         let Some(error) = outcome.error() else { return };
         match error.failure_scope() {
@@ -78,8 +85,8 @@ impl<'a> Found<'a> {
         }
         let skipped = classify(outcome) == Directive::DeadLetter
             && context.policy(&event.topic).on_dead == OnDead::Skip;
-        if let (true, false, Some(key)) = (context.ordered, skipped, &event.key) {
-            self.keys_failed.insert(key);
+        if !skipped {
+            self.skip(context, event);
         }
     }
 }
@@ -88,16 +95,18 @@ async fn publish_waves(context: &RouteContext, batch: &Batch, plan: &Plan) -> Ve
     let mut outcomes: Vec<Option<Outcome>> = batch.events.iter().map(|_| None).collect();
     let mut found = Found::default();
     for wave in 0..plan.waves {
-        let sent: Vec<usize> = plan
-            .decisions
-            .iter()
-            .enumerate()
-            .filter(|(index, decision)| {
-                matches!(decision, Decision::Send { wave: w, .. } if *w == wave)
-                    && found.allows(&batch.events[*index])
-            })
-            .map(|(index, _)| index)
-            .collect();
+        let of_wave = plan.decisions.iter().enumerate().filter(
+            |(_, decision)| matches!(decision, Decision::Send { wave: w, .. } if *w == wave),
+        );
+        let mut sent: Vec<usize> = Vec::new();
+        for (index, _) in of_wave {
+            let event = &batch.events[index];
+            if found.allows(event) {
+                sent.push(index);
+            } else {
+                found.skip(context, event);
+            }
+        }
         if sent.is_empty() {
             continue;
         }

@@ -1,0 +1,8 @@
+//! The relay engine over the in-memory ordered store, under paused time.
+
+mod faults;
+mod histories;
+mod isolation;
+mod lifecycle;
+mod order;
+mod script;
