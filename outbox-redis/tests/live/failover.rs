@@ -119,7 +119,7 @@ async fn replicas_confirm_or_leave_doubt() {
     replica.pause();
     let start = std::time::Instant::now();
     let outcomes = publisher.publish(&numbers("t", 5..10)).await;
-    assert!(start.elapsed() < Duration::from_millis(2_100));
+    assert!(start.elapsed() < Duration::from_secs(4));
     for outcome in &outcomes[..3] {
         let Outcome::Unknown(error) = outcome else {
             panic!("{outcome:?}");
