@@ -92,6 +92,7 @@ pub(crate) struct PublisherSettings {
     pub(crate) kind: Option<PublisherKind>,
     pub(crate) url: Option<Secret>,
     pub(crate) url_file: Option<PathBuf>,
+    pub(crate) ca_file: Option<PathBuf>,
     pub(crate) publish_timeout: Option<Span>,
     pub(crate) connect_timeout: Option<Span>,
     pub(crate) transactional: Option<bool>,
@@ -108,6 +109,7 @@ impl PublisherSettings {
         [
             ("url", self.url.is_some()),
             ("url_file", self.url_file.is_some()),
+            ("ca_file", self.ca_file.is_some()),
             ("publish_timeout", self.publish_timeout.is_some()),
             ("connect_timeout", self.connect_timeout.is_some()),
             ("transactional", self.transactional.is_some()),

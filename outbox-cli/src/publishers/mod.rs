@@ -43,6 +43,7 @@ fn redis(url: &Secret, settings: &PublisherSettings) -> Result<Arc<dyn Publisher
         settings.pipeline_events_max,
     );
     set(&mut config.pipeline_bytes_max, settings.pipeline_bytes_max);
+    config.ca_file.clone_from(&settings.ca_file);
     config.stream_entries_max = settings.stream_entries_max;
     config.replicas_min = settings.replicas_min;
     config.field_bytes_max = settings.field_bytes_max;
