@@ -1,13 +1,16 @@
 #![doc = include_str!("../docs.md")]
 
+pub mod faulty;
 pub mod memory;
 pub mod ordered_suite;
 pub mod proxy;
 pub mod publisher_suite;
 mod run;
+pub mod servers;
 pub mod store_suite;
 
 mod wait;
+pub mod workload;
 
 pub use run::block_on;
 pub use wait::{eventually, free_port};

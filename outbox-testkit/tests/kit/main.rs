@@ -1,6 +1,7 @@
-//! The suites on the in-memory store and on a small broker.
+//! The suites on the in-memory store and on a small broker; the proxy, the servers, the faults.
 
-mod suites {
-    mod broker;
-    mod memory;
-}
+mod broker;
+mod faulty;
+mod memory;
+mod proxy;
+mod servers;

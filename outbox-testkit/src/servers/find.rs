@@ -1,0 +1,68 @@
+//! Where the servers' programs are.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+/// The Redis server: `OUTBOX_TEST_REDIS_BIN` (a program), else `redis-server` on the path.
+pub(super) fn redis() -> io::Result<PathBuf> {
+    named("OUTBOX_TEST_REDIS_BIN")
+        .or_else(|| on_path("redis-server"))
+        .filter(|program| program.is_file())
+        .ok_or_else(|| missing("redis-server", "OUTBOX_TEST_REDIS_BIN", "the program"))
+}
+
+/// The folder with `initdb` and `postgres`: `OUTBOX_TEST_POSTGRES_BIN`, else Debian's newest, else
+/// the path.
+pub(super) fn postgres() -> io::Result<PathBuf> {
+    let complete =
+        |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
+    let found = match named("OUTBOX_TEST_POSTGRES_BIN") {
+        Some(folder) => Some(folder).filter(complete),
+        None => debian(Path::new("/usr/lib/postgresql"))
+            .into_iter()
+            .chain(on_path("postgres").and_then(|program| Some(program.parent()?.to_owned())))
+            .find(complete),
+    };
+    found.ok_or_else(|| {
+        missing(
+            "PostgreSQL",
+            "OUTBOX_TEST_POSTGRES_BIN",
+            "the folder of initdb",
+        )
+    })
+}
+
+fn named(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).map(PathBuf::from)
+}
+
+fn missing(what: &str, variable: &str, value: &str) -> io::Error {
+    let message = format!("{what} was not found; install it, or set {variable} to {value}");
+    io::Error::new(io::ErrorKind::NotFound, message)
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Debian keeps each major version in a folder of its own; the newest comes first.
+fn debian(parent: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let mut versions: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .collect();
+    versions.sort();
+    versions
+        .into_iter()
+        .rev()
+        .map(|(_, folder)| folder)
+        .collect()
+}

@@ -1,0 +1,263 @@
+//! A private PostgreSQL.
+
+use std::{
+    fs,
+    io::{self, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    os::unix::fs::{PermissionsExt as _, chown},
+    path::PathBuf,
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Signal, geteuid, kill_process};
+use tempfile::TempDir;
+
+use super::{find, process::Process};
+use crate::wait::free_port;
+
+/// PostgreSQL refuses to run as root; Debian's package makes this user.
+const USER: &str = "postgres";
+
+/// A PostgreSQL cluster on a free loopback port with a data folder of its own; superuser
+/// `postgres`, no password, commits that last. Dropping it kills the server and removes the data.
+#[derive(Debug)]
+pub struct Postgres {
+    programs: PathBuf,
+    settings: Vec<(String, String)>,
+    folder: TempDir,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl Postgres {
+    /// Makes a cluster, starts it and waits until it takes connections.
+    ///
+    /// # Errors
+    /// No programs (the message names the variable to set), no port, or the server's own words.
+    pub fn start() -> io::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more settings, as `[("max_connections", "20")]`.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(settings: &[(&str, &str)]) -> io::Result<Self> {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut postgres = Self {
+            programs: find::postgres()?,
+            settings: settings.iter().map(own).collect(),
+            folder: tempfile::Builder::new()
+                .prefix("outbox-postgres-")
+                .tempdir()?,
+            port: free_port()?,
+            process: None,
+        };
+        postgres.make_cluster()?;
+        postgres.restart()?;
+        Ok(postgres)
+    }
+
+    /// `postgres://…` of the database `postgres`, the same after a restart.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@{}/postgres", self.address())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// SIGKILL to all of its processes, as when the machine loses power (the page cache survives).
+    /// Does nothing when it does not run.
+    ///
+    /// # Errors
+    /// When a process can't be killed or waited for.
+    pub fn kill(&mut self) -> io::Result<()> {
+        let Some(mut process) = self.process.take() else {
+            return Ok(());
+        };
+        let children = process.children();
+        process.kill()?;
+        for child in children {
+            // Most ended by themselves when their parent did.
+            let _ = kill_process(child, Signal::KILL);
+        }
+        Ok(())
+    }
+
+    /// Ends all sessions and stops it in good order ("fast").
+    ///
+    /// # Errors
+    /// When it does not stop within a minute; it is killed then.
+    pub fn stop(&mut self) -> io::Result<()> {
+        self.process
+            .take()
+            .map_or(Ok(()), |mut process| process.stop(Signal::INT))
+    }
+
+    /// Starts it again on the same port and data, after stopping it if it runs; waits until it
+    /// takes connections, recovery included.
+    ///
+    /// # Errors
+    /// The server's own words, when it does not start.
+    pub fn restart(&mut self) -> io::Result<()> {
+        self.stop()?;
+        // Shared memory of killed processes may live on for a moment, and a new server refuses to
+        // start beside it.
+        let mut tries = 0;
+        loop {
+            match self.try_start() {
+                Err(error) if tries < 20 && error.to_string().contains("shared memory") => {
+                    tries += 1;
+                    thread::sleep(Duration::from_millis(100));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_start(&mut self) -> io::Result<()> {
+        let mut command = self.unprivileged("postgres");
+        command.arg("-D").arg(self.data());
+        let fixed = [
+            ("listen_addresses", "127.0.0.1"),
+            ("unix_socket_directories", ""),
+            ("wal_level", "logical"),
+            ("max_connections", "200"),
+            ("shared_buffers", "64MB"),
+        ];
+        let given = self
+            .settings
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in fixed.into_iter().chain(given) {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        command.arg("-p").arg(self.port.to_string());
+        let (log, address) = (self.log(), self.address());
+        let mut process = Process::start(&mut command, &log)?;
+        process.wait_until(&log, || takes_connections(address))?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// SIGSTOP to all of its processes: connections stay open and nothing is answered, until
+    /// [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self) -> io::Result<()> {
+        self.signal_all(Signal::STOP)
+    }
+
+    /// SIGCONT to all of its processes.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal_all(Signal::CONT)
+    }
+
+    fn signal_all(&self, signal: Signal) -> io::Result<()> {
+        let Some(process) = &self.process else {
+            return Err(io::Error::other("the server does not run"));
+        };
+        // The parent first: it makes no new children then.
+        process.signal(signal)?;
+        for child in process.children() {
+            // A session may have ended meanwhile.
+            let _ = kill_process(child, signal);
+        }
+        Ok(())
+    }
+
+    /// The server's log.
+    pub fn log(&self) -> PathBuf {
+        self.folder.path().join("server.log")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn make_cluster(&self) -> io::Result<()> {
+        // The server's user must be able to pass through; the data itself stays closed to others.
+        fs::set_permissions(self.folder.path(), fs::Permissions::from_mode(0o755))?;
+        fs::create_dir(self.data())?;
+        if geteuid().is_root() {
+            chown(self.data(), Some(id("-u")?), Some(id("-g")?))?;
+        }
+        let mut initdb = self.unprivileged("initdb");
+        initdb.arg("-D").arg(self.data());
+        initdb.args([
+            "-U",
+            "postgres",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "-A",
+            "trust",
+            "--no-sync",
+        ]);
+        run(&mut initdb).map(|_| ())
+    }
+
+    /// The program as [`USER`] when this process is root, from a folder that everybody can enter.
+    fn unprivileged(&self, program: &str) -> Command {
+        let program = self.programs.join(program);
+        let mut command = if geteuid().is_root() {
+            let mut command = Command::new("setpriv");
+            command
+                .args(["--reuid", USER, "--regid", USER, "--clear-groups"])
+                .arg(program)
+                .env("HOME", "/nonexistent");
+            command
+        } else {
+            Command::new(program)
+        };
+        command.current_dir("/").env("LC_ALL", "C.UTF-8");
+        command
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here.
+        let _ = self.kill();
+    }
+}
+
+fn id(option: &str) -> io::Result<u32> {
+    let text = run(Command::new("id").args([option, USER]))?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+fn run(command: &mut Command) -> io::Result<String> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let program = command.get_program().to_string_lossy().into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(io::Error::other(format!("{program}: {said}")))
+}
+
+/// Whether a session can begin: a start-up packet for the superuser is answered with an
+/// authentication request ('R'), not with an error ('E': starting up, in recovery).
+fn takes_connections(address: SocketAddr) -> bool {
+    let begin = || -> io::Result<bool> {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        let mut packet = 196_608_u32.to_be_bytes().to_vec();
+        packet.extend(b"user\0postgres\0database\0postgres\0\0");
+        let length = u32::try_from(packet.len() + 4).map_err(io::Error::other)?;
+        stream.write_all(&[length.to_be_bytes().as_slice(), &packet].concat())?;
+        let mut answer = [0; 1];
+        stream.read_exact(&mut answer)?;
+        Ok(answer[0] == b'R')
+    };
+    begin().unwrap_or(false)
+}

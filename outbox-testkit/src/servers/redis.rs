@@ -1,0 +1,154 @@
+//! A private Redis.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::{find, process::Process};
+use crate::wait::free_port;
+
+/// A Redis on a free loopback port with a data folder of its own. Writes are synced before they are
+/// acknowledged (`appendfsync always`), so that a kill loses nothing that was acknowledged. Dropping
+/// it kills the server and removes the data.
+#[derive(Debug)]
+pub struct Redis {
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: TempDir,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl Redis {
+    /// Starts one and waits until it answers.
+    ///
+    /// # Errors
+    /// No program (the message names the variable to set), no port, or the server's own words.
+    pub fn start() -> io::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// Starts one with more arguments for the program, as `["--maxmemory", "5mb"]`.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(arguments: &[&str]) -> io::Result<Self> {
+        let mut redis = Self {
+            program: find::redis()?,
+            arguments: arguments.iter().map(ToString::to_string).collect(),
+            folder: tempfile::Builder::new().prefix("outbox-redis-").tempdir()?,
+            port: free_port()?,
+            process: None,
+        };
+        redis.restart()?;
+        Ok(redis)
+    }
+
+    /// `redis://…`, the same after a restart.
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.address())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// SIGKILL. Does nothing when it does not run.
+    ///
+    /// # Errors
+    /// When the process can't be killed or waited for.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.process
+            .take()
+            .map_or(Ok(()), |mut process| process.kill())
+    }
+
+    /// Stops it in good order.
+    ///
+    /// # Errors
+    /// When it does not stop within a minute; it is killed then.
+    pub fn stop(&mut self) -> io::Result<()> {
+        self.process
+            .take()
+            .map_or(Ok(()), |mut process| process.stop(Signal::TERM))
+    }
+
+    /// Starts it again on the same port and data, after stopping it if it runs; waits until it
+    /// answers.
+    ///
+    /// # Errors
+    /// The server's own words, when it does not start.
+    pub fn restart(&mut self) -> io::Result<()> {
+        self.stop()?;
+        let log = self.log();
+        let mut command = Command::new(&self.program);
+        command
+            .args([
+                "--bind",
+                "127.0.0.1",
+                "--port",
+                &self.port.to_string(),
+                "--save",
+                "",
+            ])
+            .args(["--appendonly", "yes", "--appendfsync", "always", "--dir"])
+            .arg(self.folder.path())
+            .args(&self.arguments);
+        let address = self.address();
+        let process = self.process.insert(Process::start(&mut command, &log)?);
+        process.wait_until(&log, || answers(address))
+    }
+
+    /// SIGSTOP: connections stay open and nothing is answered, until [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn pause(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        match &self.process {
+            Some(process) => process.signal(signal),
+            None => Err(io::Error::other("the server does not run")),
+        }
+    }
+
+    /// The server's log.
+    pub fn log(&self) -> PathBuf {
+        log_in(self.folder.path())
+    }
+}
+
+fn log_in(folder: &Path) -> PathBuf {
+    folder.join("server.log")
+}
+
+/// Whether it answers a PING; any answer will do when a password is asked for, LOADING will not.
+fn answers(address: SocketAddr) -> bool {
+    let ping = || -> io::Result<bool> {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = [0; 16];
+        let read = stream.read(&mut answer)?;
+        Ok(answer[..read].starts_with(b"+PONG") || answer[..read].starts_with(b"-NOAUTH"))
+    };
+    ping().unwrap_or(false)
+}

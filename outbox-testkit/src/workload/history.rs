@@ -1,0 +1,75 @@
+//! What happened in a run, gathered by the test.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use outbox_core::{Event, Headers, StoredEvent};
+use uuid::Uuid;
+
+use crate::publisher_suite::Received;
+
+/// A message as a consumer saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    /// The event id.
+    pub id: Uuid,
+    /// The key.
+    pub key: Option<String>,
+    /// The event type.
+    pub event_type: String,
+    /// The payload.
+    pub payload: Option<Bytes>,
+    /// User headers.
+    pub headers: Headers,
+}
+
+impl From<StoredEvent> for Sighting {
+    fn from(event: StoredEvent) -> Self {
+        Self {
+            id: event.id,
+            key: event.key,
+            event_type: event.event_type,
+            payload: event.payload,
+            headers: event.headers,
+        }
+    }
+}
+
+impl From<Received> for Sighting {
+    fn from(message: Received) -> Self {
+        Self {
+            id: message.id,
+            key: message.key,
+            event_type: message.event_type,
+            payload: message.payload,
+            headers: message.headers,
+        }
+    }
+}
+
+impl From<&Event> for Sighting {
+    fn from(event: &Event) -> Self {
+        Self {
+            id: event.id(),
+            key: event.key().map(ToOwned::to_owned),
+            event_type: event.event_type().to_owned(),
+            payload: event.payload().cloned(),
+            headers: event.headers().clone(),
+        }
+    }
+}
+
+/// The facts to be judged by [`check`](super::check).
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// Events whose commit was acknowledged to the writer; of one key in commit order.
+    pub committed: Vec<Event>,
+    /// Events that were rolled back.
+    pub rolled_back: BTreeSet<Uuid>,
+    /// Events whose commit was asked for and never answered: either is right.
+    pub in_doubt: Vec<Event>,
+    /// Dead letters that an operator can see at the end.
+    pub dead: BTreeSet<Uuid>,
+    /// What consumers saw, of one key in the order of the broker, copies included.
+    pub seen: Vec<Sighting>,
+}

@@ -1,0 +1,194 @@
+//! Real servers, killed and restarted.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    time::Duration,
+};
+
+use outbox_testkit::servers::{Postgres, Redis};
+
+fn connect(address: std::net::SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    Ok(stream)
+}
+
+/// One inline command of Redis and the beginning of its answer.
+fn ask(redis: &Redis, command: &str, wait: Duration) -> std::io::Result<String> {
+    let mut stream = connect(redis.address())?;
+    stream.set_read_timeout(Some(wait))?;
+    stream.write_all(format!("{command}\r\n").as_bytes())?;
+    let mut answer = [0; 256];
+    let read = stream.read(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer[..read]).trim().to_owned())
+}
+
+const WAIT: Duration = Duration::from_secs(5);
+
+#[test]
+fn redis_keeps_what_it_acknowledged_through_a_kill() {
+    let mut redis = Redis::start().unwrap();
+    let url = redis.url();
+    assert_eq!(ask(&redis, "SET a 1", WAIT).unwrap(), "+OK");
+    redis.kill().unwrap();
+    assert!(connect(redis.address()).is_err(), "it is dead");
+    redis.restart().unwrap();
+    assert_eq!(redis.url(), url);
+    assert_eq!(ask(&redis, "GET a", WAIT).unwrap(), "$1\r\n1");
+    redis.stop().unwrap();
+    assert!(connect(redis.address()).is_err(), "it is stopped");
+    redis.restart().unwrap();
+    assert_eq!(ask(&redis, "GET a", WAIT).unwrap(), "$1\r\n1");
+}
+
+#[test]
+fn a_paused_redis_is_silent_until_resumed() {
+    let redis = Redis::start().unwrap();
+    redis.pause().unwrap();
+    let silence = ask(&redis, "PING", Duration::from_millis(300)).unwrap_err();
+    assert!(
+        matches!(
+            silence.kind(),
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+        ),
+        "{silence}"
+    );
+    redis.resume().unwrap();
+    assert_eq!(ask(&redis, "PING", WAIT).unwrap(), "+PONG");
+}
+
+#[test]
+fn redis_takes_arguments_and_tells_its_own_words() {
+    let redis = Redis::start_with(&["--maxmemory", "5mb"]).unwrap();
+    assert!(
+        ask(&redis, "CONFIG GET maxmemory", WAIT)
+            .unwrap()
+            .contains("5242880")
+    );
+    let error = Redis::start_with(&["--no-such-setting", "1"])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no-such-setting"), "{error}");
+}
+
+#[test]
+fn a_dropped_redis_leaves_nothing_behind() {
+    let redis = Redis::start().unwrap();
+    let (address, log) = (redis.address(), redis.log());
+    assert!(log.exists());
+    drop(redis);
+    assert!(connect(address).is_err());
+    assert!(!log.exists());
+}
+
+/// Begins a session of the superuser; gives the stream once the server is ready for a query.
+fn session(postgres: &Postgres) -> std::io::Result<TcpStream> {
+    let mut stream = connect(postgres.address())?;
+    let mut packet = 196_608_u32.to_be_bytes().to_vec();
+    packet.extend(b"user\0postgres\0database\0postgres\0\0");
+    let length = u32::try_from(packet.len() + 4).unwrap();
+    stream.write_all(&[length.to_be_bytes().as_slice(), &packet].concat())?;
+    until_ready(&mut stream)?;
+    Ok(stream)
+}
+
+/// Reads messages until ReadyForQuery; gives their bytes as text.
+fn until_ready(stream: &mut TcpStream) -> std::io::Result<String> {
+    let mut text = String::new();
+    loop {
+        let mut head = [0; 5];
+        stream.read_exact(&mut head)?;
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+        let mut body = vec![0; usize::try_from(length).unwrap() - 4];
+        stream.read_exact(&mut body)?;
+        text.push_str(&String::from_utf8_lossy(&body));
+        if head[0] == b'Z' {
+            return Ok(text);
+        }
+    }
+}
+
+fn query(stream: &mut TcpStream, sql: &str) -> std::io::Result<String> {
+    let length = u32::try_from(sql.len() + 5).unwrap();
+    let message = [
+        b"Q".as_slice(),
+        &length.to_be_bytes(),
+        sql.as_bytes(),
+        b"\0",
+    ]
+    .concat();
+    stream.write_all(&message)?;
+    until_ready(stream)
+}
+
+#[test]
+fn postgres_keeps_what_it_committed_through_kills() {
+    let mut postgres = Postgres::start_with(&[("max_connections", "17")]).unwrap();
+    let url = postgres.url();
+    let mut first = session(&postgres).unwrap();
+    query(&mut first, "CREATE TABLE kept (n int)").unwrap();
+    assert!(
+        query(&mut first, "SHOW max_connections")
+            .unwrap()
+            .contains("17")
+    );
+    for n in 0..3 {
+        let mut session_now = session(&postgres).unwrap();
+        query(&mut session_now, &format!("INSERT INTO kept VALUES ({n})")).unwrap();
+        postgres.kill().unwrap();
+        assert!(session(&postgres).is_err(), "it is dead");
+        assert!(
+            query(&mut session_now, "SELECT 1").is_err(),
+            "its sessions are dead too"
+        );
+        postgres.restart().unwrap();
+    }
+    assert_eq!(postgres.url(), url);
+    let mut last = session(&postgres).unwrap();
+    assert!(
+        query(&mut last, "SELECT 'rows=' || count(*) FROM kept")
+            .unwrap()
+            .contains("rows=3")
+    );
+    postgres.stop().unwrap();
+    assert!(session(&postgres).is_err(), "it is stopped");
+    postgres.restart().unwrap();
+    session(&postgres).unwrap();
+}
+
+#[test]
+fn a_paused_postgres_is_silent_until_resumed() {
+    let postgres = Postgres::start().unwrap();
+    let mut open = session(&postgres).unwrap();
+    postgres.pause().unwrap();
+    open.set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    assert!(
+        query(&mut open, "SELECT 1").is_err(),
+        "a paused session answered"
+    );
+    postgres.resume().unwrap();
+    open.set_read_timeout(Some(WAIT)).unwrap();
+    until_ready(&mut open).unwrap();
+    query(&mut open, "SELECT 1").unwrap();
+}
+
+#[test]
+fn a_dropped_postgres_leaves_nothing_behind() {
+    let postgres = Postgres::start().unwrap();
+    let (address, log) = (postgres.address(), postgres.log());
+    let mut open = session(&postgres).unwrap();
+    drop(postgres);
+    assert!(connect(address).is_err());
+    assert!(query(&mut open, "SELECT 1").is_err());
+    assert!(!log.exists());
+}
+
+#[test]
+fn postgres_tells_its_own_words() {
+    let error = Postgres::start_with(&[("no_such_setting", "1")])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no_such_setting"), "{error}");
+}
