@@ -3,4 +3,4 @@ SELECT {dead_row}
 FROM {schema}.queue AS q
 WHERE {dead} AND ($7::bigint IS NULL OR q.id > $7)
 ORDER BY q.id
-LIMIT $8::bigint
+LIMIT (SELECT $8::bigint)

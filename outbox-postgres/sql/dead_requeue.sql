@@ -9,5 +9,5 @@ SET status = 'pending',
     processed_at = NULL,
     updated_at = clock_timestamp()
 WHERE q.id = ANY (ARRAY(
-    SELECT q.id FROM {schema}.queue AS q WHERE {dead} ORDER BY q.id LIMIT $7::bigint FOR UPDATE SKIP LOCKED
+    SELECT q.id FROM {schema}.queue AS q WHERE {dead} ORDER BY q.id LIMIT (SELECT $7::bigint) FOR UPDATE SKIP LOCKED
 ))

@@ -5,24 +5,24 @@ WITH leased AS MATERIALIZED (
     FROM {schema}.queue AS q
     WHERE q.status = 'processing'
     ORDER BY q.lease_until, q.id
-    LIMIT $1::bigint
+    LIMIT (SELECT $1::bigint)
 )
 SELECT
     (SELECT count(*) FROM (
         SELECT FROM {schema}.queue AS q
         WHERE q.status = 'pending' AND q.next_attempt_at <= statement_timestamp()
         ORDER BY q.next_attempt_at, q.id
-        LIMIT $1::bigint
+        LIMIT (SELECT $1::bigint)
     ) AS pending) AS pending,
     (SELECT count(*) FROM (
         SELECT FROM {schema}.queue AS q
         WHERE q.status = 'pending' AND q.next_attempt_at > statement_timestamp()
         ORDER BY q.next_attempt_at, q.id
-        LIMIT $1::bigint
+        LIMIT (SELECT $1::bigint)
     ) AS scheduled) AS scheduled,
     (SELECT count(*) FROM leased) AS in_flight,
     (SELECT count(*) FROM (
-        SELECT FROM {schema}.queue AS q WHERE q.status = 'failed' ORDER BY q.id LIMIT $1::bigint
+        SELECT FROM {schema}.queue AS q WHERE q.status = 'failed' ORDER BY q.id LIMIT (SELECT $1::bigint)
     ) AS failed) AS dead,
     (SELECT extract(epoch FROM clock_timestamp())::float8 - extract(epoch FROM q.next_attempt_at)::float8
      FROM {schema}.queue AS q

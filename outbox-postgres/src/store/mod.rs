@@ -96,6 +96,10 @@ fn session(options: PgConnectOptions, config: &PgConfig) -> PgConnectOptions {
             ("default_transaction_isolation", "read committed"),
             // Compiling takes longer than any statement of ours.
             ("jit", "off"),
+            // Every statement of ours has its index. A backlog that came since the last ANALYZE
+            // would otherwise be read and sorted as a whole by each claim.
+            ("enable_seqscan", "off"),
+            ("enable_bitmapscan", "off"),
         ])
         // Ours tells of failures by errors; the driver's log would repeat every statement.
         .disable_statement_logging()

@@ -9,5 +9,6 @@ mod leases;
 mod migrate;
 mod plans;
 mod settle;
+mod suite;
 mod support;
 mod unreadable;

@@ -33,6 +33,16 @@ pub(crate) fn server_url(database: Option<&str>) -> String {
     format!("{}/{database}?{query}", &head[..end])
 }
 
+async fn administer(text: &str) {
+    let mut admin = PgConnection::connect(&server_url(None))
+        .await
+        .expect("the server answers");
+    sqlx::raw_sql(AssertSqlSafe(text))
+        .execute(&mut admin)
+        .await
+        .unwrap_or_else(|e| panic!("{text}: {e}"));
+}
+
 /// Runs a test in a fresh database and drops it, also after a panic.
 pub(crate) async fn with_database(body: impl AsyncFnOnce(&Db)) {
     with_encoding("UTF8", body).await;
@@ -40,36 +50,37 @@ pub(crate) async fn with_database(body: impl AsyncFnOnce(&Db)) {
 
 /// The same with another encoding.
 pub(crate) async fn with_encoding(encoding: &str, body: impl AsyncFnOnce(&Db)) {
-    let name = format!("outbox_{}", Uuid::new_v4().simple());
-    let mut admin = PgConnection::connect(&server_url(None))
-        .await
-        .expect("the server answers");
-    let create =
-        format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'");
-    sqlx::raw_sql(AssertSqlSafe(create))
-        .execute(&mut admin)
-        .await
-        .unwrap();
-    let url = server_url(Some(&name));
-    let pool = PgPoolOptions::new()
-        .max_connections(20)
-        .connect(&url)
-        .await
-        .unwrap();
-    let db = Db { pool, url, name };
+    let db = Db::create(encoding).await;
     let result = AssertUnwindSafe(body(&db)).catch_unwind().await;
-    db.pool.close().await;
-    let drop = format!("DROP DATABASE {} WITH (FORCE)", db.name);
-    sqlx::raw_sql(AssertSqlSafe(drop))
-        .execute(&mut admin)
-        .await
-        .unwrap();
+    db.destroy().await;
     if let Err(panic) = result {
         std::panic::resume_unwind(panic);
     }
 }
 
 impl Db {
+    /// A database of its own, empty.
+    pub(crate) async fn create(encoding: &str) -> Self {
+        let name = format!("outbox_{}", Uuid::new_v4().simple());
+        administer(&format!(
+            "CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'"
+        ))
+        .await;
+        let url = server_url(Some(&name));
+        let pool = PgPoolOptions::new()
+            .max_connections(20)
+            .connect(&url)
+            .await
+            .unwrap();
+        Self { pool, url, name }
+    }
+
+    /// Drops it, whoever is connected.
+    pub(crate) async fn destroy(&self) {
+        self.pool.close().await;
+        administer(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
+    }
+
     pub(crate) fn config(&self) -> PgConfig {
         PgConfig::new(&self.url)
     }
