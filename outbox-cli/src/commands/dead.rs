@@ -198,15 +198,7 @@ pub(crate) async fn requeue(args: &DeadBulkArgs, config: StoreConfig) -> Result<
     if args.dry_run {
         return dry_run(&*store, &filter, "requeued").await;
     }
-    let mut total = 0;
-    loop {
-        let count = store.requeue(&filter, STEP).await?;
-        total += count;
-        if count < u64::from(STEP) {
-            break;
-        }
-        tracing::info!(total, "requeueing");
-    }
+    let total = in_steps(&*store, &filter, Change::Requeue).await?;
     finish(args, total, "requeued")
 }
 
@@ -223,16 +215,38 @@ pub(crate) async fn discard(args: &DeadDiscardArgs, config: StoreConfig) -> Resu
     if args.bulk.dry_run {
         return dry_run(&*store, &filter, "discarded").await;
     }
+    let total = in_steps(&*store, &filter, Change::Discard).await?;
+    finish(&args.bulk, total, "discarded")
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    Requeue,
+    Discard,
+}
+
+/// Changes as many as there are now, in steps. Without that bound a requeue would go on for ever
+/// beside a relay that finds its events as hopeless as before.
+async fn in_steps(
+    store: &dyn DeadLetters,
+    filter: &DeadFilter,
+    change: Change,
+) -> Result<u64, Failure> {
+    let there = store.count(filter).await?;
     let mut total = 0;
-    loop {
-        let count = store.discard(&filter, STEP).await?;
+    while total < there {
+        let step = u32::try_from(there - total).unwrap_or(STEP).min(STEP);
+        let count = match change {
+            Change::Requeue => store.requeue(filter, step).await?,
+            Change::Discard => store.discard(filter, step).await?,
+        };
         total += count;
-        if count < u64::from(STEP) {
+        if count < u64::from(step) {
             break;
         }
-        tracing::info!(total, "discarding");
+        tracing::info!(total, there, "changing dead letters");
     }
-    finish(&args.bulk, total, "discarded")
+    Ok(total)
 }
 
 /// What was selected; nothing selected is a mistake and not "all".

@@ -339,6 +339,7 @@ mod tests {
             ("store = \"postgres://u:s3cret@h\"", &[][..]),
             ("[store]\nurl = \"postgres://u:s3cret@h\nschema=\"x\"", &[]),
             ("[store]\nurl = postgres://u:s3cret@h", &[]),
+            ("[store]\nurl = s3cret", &[]),
             ("[store]\nlease = \"postgres://u:s3cret@h\"", &[]),
             ("[store]\nworkers = \"s3cret\"", &[]),
             ("", &[("OUTBOX__STORE", "postgres://u:s3cret@h")]),

@@ -254,6 +254,30 @@ fn a_broker_that_is_not_there_is_waited_for() {
 }
 
 #[test]
+fn a_database_that_is_not_there_at_the_start_is_waited_for() {
+    let mut command = bare(&["relay", "--publisher", "stdout", "--http", "127.0.0.1:0"]);
+    let port = closed_port();
+    command.env(
+        "OUTBOX__STORE__URL",
+        format!("postgres://u@127.0.0.1:{port}/d"),
+    );
+    command.env("OUTBOX__STORE__CONNECT_TIMEOUT", "200ms");
+    let relay = Running::start(command);
+    wait("the failure of the store", || {
+        relay.get("/readyz").1.contains("unavailable")
+    });
+    let (status, body) = relay.get("/readyz");
+    assert_eq!(status, 503, "{body}");
+    assert!(
+        body.contains("\"started\":false") && body.contains(&port.to_string()),
+        "{body}"
+    );
+    assert_eq!(relay.get("/healthz").0, 200);
+    let log = relay.stop();
+    assert!(log.contains("start the server"), "no remedy: {log}");
+}
+
+#[test]
 fn oversize_is_refused_with_the_limit_and_nothing_is_written() {
     let place = Place::migrated();
     let file = place.file("big", "x".repeat(900_000));

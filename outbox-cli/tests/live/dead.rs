@@ -168,6 +168,27 @@ fn nothing_is_touched_without_a_selection() {
 }
 
 #[test]
+fn bulk_changes_go_in_steps_and_touch_all() {
+    let place = Place::migrated();
+    place.sql(
+        "INSERT INTO outbox.queue (topic, event_type, status, dead_reason, payload)
+         SELECT 't', 'T', 'failed', 'rejected', '{}' FROM generate_series(1, 2500)",
+    );
+    assert_eq!(
+        place.outbox(&["dead", "requeue", "--all"]).success(),
+        "2500 requeued\n"
+    );
+    assert_eq!(
+        place.number("SELECT count(*) FROM outbox.queue WHERE status = 'pending'"),
+        2500
+    );
+    place.sql("UPDATE outbox.queue SET status = 'failed', dead_reason = 'rejected'");
+    let discard = ["dead", "discard", "--topic", "t", "--yes"];
+    assert_eq!(place.outbox(&discard).success(), "2500 discarded\n");
+    assert_eq!(place.number("SELECT count(*) FROM outbox.queue"), 0);
+}
+
+#[test]
 fn an_id_that_is_no_dead_letter_is_told() {
     let place = Place::migrated();
     let id = "00000000-0000-7000-8000-000000000001";
