@@ -1,16 +1,28 @@
 //! What the tests are written in.
 
+pub(crate) mod child;
+pub(crate) mod inside;
+mod net;
 mod place;
 mod program;
 mod stream;
-
-pub(crate) use place::Place;
-pub(crate) use program::{Running, Settings};
-pub(crate) use stream::Entry;
+mod watch;
+mod writers;
 
 use std::time::Duration;
 
+use outbox_core::Event;
 use outbox_testkit::eventually;
+
+pub(crate) use self::{
+    inside::Inside,
+    net::proxy,
+    place::Place,
+    program::{Running, Settings},
+    stream::{Entry, copies},
+    watch::TransactionWatch,
+    writers::{Written, write},
+};
 
 /// How long anything may take that a test waits for: far above what it takes, since several tests
 /// share two cores.
@@ -18,7 +30,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Waits until it holds.
 #[track_caller]
-pub(crate) fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+pub(crate) fn until<'a>(
+    what: &'a str,
+    mut holds: impl AsyncFnMut() -> bool + 'a,
+) -> impl Future<Output = ()> + 'a {
     let caller = std::panic::Location::caller();
     async move {
         let held = eventually(PATIENCE, async || holds().await.then_some(())).await;
@@ -33,4 +48,16 @@ pub(crate) fn scaled<T>(usual: T, soak: T) -> T {
     } else {
         usual
     }
+}
+
+/// Events of this topic, numbered from 0 in key and payload.
+pub(crate) fn numbered(topic: &str, count: usize) -> Vec<Event> {
+    let event = |number: usize| {
+        Event::new(topic, "Numbered")
+            .key(format!("k{number}"))
+            .header("number", number.to_string())
+            .json(&serde_json::json!({ "number": number, "filling": "x".repeat(100) }))
+            .unwrap()
+    };
+    (0..count).map(event).collect()
 }

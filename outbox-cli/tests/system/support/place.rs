@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outbox_core::{Enqueue as _, Event, Store as _};
+use outbox_core::{DeadFilter, DeadLetters as _, Enqueue as _, Event, Store as _};
 use outbox_postgres::{PgConfig, PgOutbox, PgQueue};
 use outbox_testkit::eventually;
 use sqlx::{
@@ -58,6 +58,11 @@ impl Place {
         .await
     }
 
+    /// On the PostgreSQL that all tests share, with this Redis.
+    pub(crate) async fn shared_with_redis(redis: &str) -> Self {
+        Self::on(&variable("OUTBOX_TEST_POSTGRES_URL"), redis).await
+    }
+
     /// On these servers.
     pub(crate) async fn on(server: &str, redis: &str) -> Self {
         let name = format!("outbox_system_{}", Uuid::new_v4().simple());
@@ -96,7 +101,12 @@ impl Place {
 
     /// The store, as a relay inside the test uses it.
     pub(crate) async fn queue(&self, change: impl FnOnce(&mut PgConfig)) -> Arc<PgQueue> {
-        let mut config = PgConfig::new(self.url());
+        Self::queue_at(&self.url(), change).await
+    }
+
+    /// The store of this URL, for a process that was handed the URL.
+    pub(crate) async fn queue_at(url: &str, change: impl FnOnce(&mut PgConfig)) -> Arc<PgQueue> {
+        let mut config = PgConfig::new(url);
         change(&mut config);
         Arc::new(PgQueue::connect(config).await.unwrap())
     }
@@ -165,6 +175,12 @@ impl Place {
                 "{caller}: {last} events, not {expected}, with {condition}"
             );
         }
+    }
+
+    /// Puts all dead letters back; gives how many.
+    pub(crate) async fn requeue_all(&self) -> u64 {
+        let queue = self.queue(|_| ()).await;
+        queue.requeue(&DeadFilter::default(), 1000).await.unwrap()
     }
 
     /// What a consumer finds in the stream, in its order.

@@ -2,11 +2,17 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
+use outbox_core::Headers;
+use outbox_testkit::workload::Sighting;
 use redis::{AsyncConnectionConfig, RedisResult, aio::MultiplexedConnection};
 use uuid::Uuid;
 
 /// Entries read by one call: no test's stream is longer than a few of these.
 const ENTRIES_PER_CALL: usize = 10_000;
+
+/// The fields of an entry as the server sends them.
+type Fields = Vec<(String, Vec<u8>)>;
 
 /// One entry of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +26,22 @@ impl Entry {
         self.text("event-id")
             .and_then(|id| id.parse().ok())
             .unwrap_or_else(|| panic!("no event id in {self:?}"))
+    }
+
+    /// What the checker compares with the event that was written.
+    pub(crate) fn sighting(&self) -> Sighting {
+        let headers = self
+            .field("headers")
+            .map(|json| Headers::from_json(&serde_json::from_slice(json).unwrap()).unwrap());
+        let is_null = self.field("outbox-null").is_some();
+        let payload = self.field("payload").filter(|_| !is_null);
+        Sighting {
+            id: self.id(),
+            key: self.text("key").map(str::to_owned),
+            event_type: self.text("event-type").unwrap().to_owned(),
+            payload: payload.map(Bytes::copy_from_slice),
+            headers: headers.unwrap_or_default(),
+        }
     }
 
     /// A field's bytes; `None` when the entry has no such field.
@@ -50,7 +72,7 @@ pub(crate) async fn read(url: &str, topic: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut start = "-".to_owned();
     loop {
-        let part: Vec<(String, Vec<(String, Vec<u8>)>)> = redis::cmd("XRANGE")
+        let part: Vec<(String, Fields)> = redis::cmd("XRANGE")
             .arg(topic)
             .arg(&start)
             .arg("+")
@@ -70,4 +92,16 @@ pub(crate) async fn read(url: &str, topic: &str) -> Vec<Entry> {
             Entry { fields }
         }));
     }
+}
+
+/// How often each event is there. Copies must be equal in every field (I4).
+pub(crate) fn copies(entries: &[Entry]) -> BTreeMap<Uuid, usize> {
+    let mut first = BTreeMap::new();
+    let mut counts = BTreeMap::new();
+    for entry in entries {
+        let id = entry.id();
+        assert_eq!(*first.entry(id).or_insert(entry), entry, "a copy differs");
+        *counts.entry(id).or_default() += 1;
+    }
+    counts
 }
