@@ -1,11 +1,14 @@
 -- $1 events, $2 bytes, $3 owner, $4 token, $5 lease in microseconds, $6 bytes of one event,
--- $7 topics, $8 prefixes of topics
+-- $7 where to begin (microseconds from 2000 on; null: at the front), $8 topics, $9 prefixes of topics
 -- A limit that the planner can't see makes it prefer the way that starts fast: the index. Knowing the
 -- number, and with old statistics, it would read and sort the whole backlog.
 WITH candidate AS MATERIALIZED (
     SELECT q.id, q.next_attempt_at AS due, {size} AS bytes
     FROM {schema}.queue AS q
-    WHERE q.status = 'pending' AND q.next_attempt_at <= statement_timestamp() {topics}
+    WHERE q.status = 'pending' AND q.next_attempt_at <= statement_timestamp()
+        AND q.next_attempt_at >= coalesce(
+            timestamptz '2000-01-01 00:00:00+00' + $7::bigint * interval '1 microsecond', '-infinity')
+        {topics}
     ORDER BY q.next_attempt_at, q.id
     LIMIT (SELECT $1::bigint)
     FOR UPDATE SKIP LOCKED

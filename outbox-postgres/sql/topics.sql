@@ -1,1 +1,1 @@
-AND (q.topic = ANY ($7::text[]) OR q.topic ^@ ANY ($8::text[]))
+AND (q.topic = ANY ($8::text[]) OR q.topic ^@ ANY ($9::text[]))

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::{
     Queue,
+    marks::{Begin, Marks},
     row::{self, instant},
     verdicts::Verdicts,
 };
@@ -45,12 +46,8 @@ struct State {
     /// What is claimed and not settled. Ids, because rows are found by them whatever the planner
     /// knows; a batch is at most what the engine has in flight.
     batches: HashMap<BatchToken, Vec<i64>>,
-    /// When to look for expired leases again.
-    reclaim_at: Instant,
+    marks: Marks,
 }
-
-/// How often expired leases are looked for: not at every claim, which would double idle polls.
-const RECLAIM_INTERVAL: Duration = Duration::from_millis(250);
 
 impl PgLane {
     pub(super) fn new(
@@ -59,6 +56,7 @@ impl PgLane {
         statements: Arc<Statements>,
         topics: &TopicSet,
     ) -> Self {
+        let marks = Marks::new(Instant::now(), queue.config.lease);
         Self {
             id,
             queue,
@@ -66,7 +64,7 @@ impl PgLane {
             topics: Topics::new(topics),
             state: Mutex::new(State {
                 batches: HashMap::new(),
-                reclaim_at: Instant::now(),
+                marks,
             }),
         }
     }
@@ -77,23 +75,13 @@ impl PgLane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reclaim_due(&self) -> bool {
-        let mut state = self.state();
-        let now = Instant::now();
-        let due = state.reclaim_at <= now;
-        if due {
-            // A lease may be shorter than the interval only in tests.
-            state.reclaim_at = now + RECLAIM_INTERVAL.min(self.queue.config.lease / 4);
-        }
-        due
-    }
-
     async fn take(
         &self,
         operation: &'static str,
         statement: &Statement,
         limit: ClaimLimit,
-    ) -> Result<Batch> {
+        begin: Begin,
+    ) -> Result<(Batch, Option<i64>)> {
         let token = BatchToken(Uuid::new_v4());
         let bytes_max = self.queue.config.event_bytes_max;
         let mut query = sqlx::query(statement.text())
@@ -102,7 +90,8 @@ impl PgLane {
             .bind(&self.id.0)
             .bind(token.0)
             .bind(micros(self.queue.config.lease))
-            .bind(as_i64(bytes_max));
+            .bind(as_i64(bytes_max))
+            .bind(begin);
         if let Some(topics) = &self.topics {
             query = query.bind(&topics.exact).bind(&topics.prefixes);
         }
@@ -117,6 +106,7 @@ impl PgLane {
             .collect::<Result<Vec<_>>>()?;
         // RETURNING promises no order.
         read.sort_unstable_by_key(|row| (row.due_us, row.position));
+        let last_due_us = read.last().map(|row| row.due_us);
         let mut batch = Batch {
             token,
             source: BatchSource::Stream,
@@ -141,7 +131,7 @@ impl PgLane {
                 Err(unreadable) => batch.unreadable.push(unreadable),
             }
         }
-        Ok(batch)
+        Ok((batch, last_due_us))
     }
 
     /// Ids and tokens of these batches, as far as they are this lane's.
@@ -205,15 +195,30 @@ impl Lane for PgLane {
             None => (&statements.claim, &statements.reclaim),
             Some(_) => (&statements.claim_topics, &statements.reclaim_topics),
         };
-        if self.reclaim_due() {
-            let batch = self.take("take over", reclaim, limit).await?;
-            if !batch.is_empty() {
-                // There may be more of them: a crash leaves whole batches.
-                self.state().reclaim_at = Instant::now();
+        let started = Instant::now();
+        let takeover = self.state().marks.takeover(started);
+        if let Some(begin) = takeover {
+            let (batch, _) = self.take("take over", reclaim, limit, begin).await?;
+            let found = !batch.is_empty();
+            self.state().marks.took_over(started, begin, found);
+            if found {
                 return Ok(batch);
             }
         }
-        self.take("claim", claim, limit).await
+        let (mut begin, verify) = {
+            let marks = &self.state().marks;
+            let begin = marks.claim(Instant::now());
+            (begin, marks.verify(begin))
+        };
+        let (mut batch, mut last_due_us) = self.take("claim", claim, limit, begin).await?;
+        if verify && batch.is_empty() {
+            begin = None;
+            (batch, last_due_us) = self.take("claim", claim, limit, begin).await?;
+        }
+        self.state()
+            .marks
+            .claimed(Instant::now(), begin, last_due_us);
+        Ok(batch)
     }
 
     async fn settle(&self, token: BatchToken, settlements: &[Settlement]) -> Result<Settled> {
@@ -237,6 +242,9 @@ impl Lane for PgLane {
             u64::try_from(count).unwrap_or(0)
         };
         self.forget(token, settlements);
+        if !verdicts.other.ids.is_empty() {
+            self.state().marks.given_back();
+        }
         Ok(Settled {
             applied,
             lost: (settlements.len() as u64).saturating_sub(applied),

@@ -5,6 +5,7 @@ mod dead;
 mod enqueue;
 mod inspect;
 mod lane;
+mod marks;
 mod row;
 mod verdicts;
 

@@ -27,20 +27,22 @@ fn statement(name: &str) -> String {
 }
 
 /// What the server does for a claim of 500, with settings of its own: a pooler may drop ours.
-async fn plan(db: &Db, name: &str, cache_mode: &str) -> String {
+async fn plan(db: &Db, name: &str, cache_mode: &str, begin: &str) -> String {
     let mut connection = PgConnection::connect(&db.url).await.unwrap();
     let text = statement(name);
     let prepare = format!(
         "SET plan_cache_mode = {cache_mode};
-         PREPARE taking (bigint, bigint, text, uuid, bigint, bigint) AS {text}"
+         PREPARE taking (bigint, bigint, text, uuid, bigint, bigint, bigint) AS {text}"
     );
     sqlx::raw_sql(AssertSqlSafe(prepare))
         .execute(&mut connection)
         .await
         .unwrap();
-    let explain = "BEGIN; EXPLAIN (ANALYZE, TIMING OFF)
-        EXECUTE taking (500, 4000000, 'x', gen_random_uuid(), 30000000, 900000); ROLLBACK";
-    let rows = sqlx::raw_sql(explain)
+    let explain = format!(
+        "BEGIN; EXPLAIN (ANALYZE, TIMING OFF)
+         EXECUTE taking (500, 4000000, 'x', gen_random_uuid(), 30000000, 900000, {begin}); ROLLBACK"
+    );
+    let rows = sqlx::raw_sql(AssertSqlSafe(explain))
         .fetch_all(&mut connection)
         .await
         .unwrap();
@@ -52,8 +54,16 @@ async fn plan(db: &Db, name: &str, cache_mode: &str) -> String {
 
 /// Sorting a claim is fine, reading or sorting the backlog is not.
 async fn assert_plans(db: &Db, when: &str) {
-    for cache_mode in ["force_generic_plan", "force_custom_plan"] {
-        let plan = plan(db, "claim", cache_mode).await;
+    // From the front, and from a mark an hour ago.
+    let mark =
+        "(extract(epoch FROM now() - timestamptz '2000-01-01 01:00:00+00') * 1000000)::bigint";
+    for (cache_mode, begin) in [
+        ("force_generic_plan", "NULL"),
+        ("force_generic_plan", mark),
+        ("force_custom_plan", "NULL"),
+        ("force_custom_plan", mark),
+    ] {
+        let plan = plan(db, "claim", cache_mode, begin).await;
         let scan = plan
             .lines()
             .find(|line| line.contains("queue_pending"))
@@ -111,7 +121,7 @@ async fn skip_locked_plan_takeovers_read_expired_leases_only() {
             lane.claim(limit(500)).await.unwrap();
         }
         for when in ["before ANALYZE", "after ANALYZE"] {
-            let plan = plan(db, "reclaim", "force_custom_plan").await;
+            let plan = plan(db, "reclaim", "force_custom_plan", "NULL").await;
             assert!(plan.contains("queue_processing"), "{when}:\n{plan}");
             assert!(!plan.contains("Seq Scan on queue"), "{when}:\n{plan}");
             db.sql("ANALYZE outbox.queue").await;
