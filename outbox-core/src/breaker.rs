@@ -54,6 +54,7 @@ pub struct Breaker {
     policy: BreakerPolicy,
     state: State,
     failures: u32,
+    pause: Duration,
 }
 
 impl Breaker {
@@ -63,6 +64,7 @@ impl Breaker {
             policy,
             state: State::Closed,
             failures: 0,
+            pause: Duration::ZERO,
         }
     }
 
@@ -102,7 +104,14 @@ impl Breaker {
         let pause = backoff(self.policy.base, 2, self.policy.cap, self.failures, unit)
             .max(retry_after.unwrap_or_default().min(self.policy.cap));
         self.state = State::Open { until: now + pause };
+        self.pause = pause;
         pause
+    }
+
+    /// The pause of the last failure: how long work that can't be told of the probe's answer should
+    /// stay away, since the probe's own time limit is far longer than a probe takes.
+    pub fn pause(&self) -> Duration {
+        self.pause
     }
 
     /// The probe found nothing to send: the next asker gets it.

@@ -120,7 +120,9 @@ impl Gates {
         match breaker.gate(now) {
             Gate::Closed => TopicGate::Closed,
             Gate::Probe => TopicGate::Probe,
-            Gate::Open(until) => TopicGate::Open(until - now, note.clone()),
+            // While a probe is under way the events are put off as well, in the store, where its
+            // answer does not reach them: not for the probe's time limit.
+            Gate::Open(until) => TopicGate::Open((until - now).min(breaker.pause()), note.clone()),
         }
     }
 
@@ -156,5 +158,29 @@ impl Gates {
         if let Some((breaker, _)) = self.inner().topics.get_mut(topic) {
             breaker.probe_returned(now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// Two lanes: one has the probe, the other one's events must not wait for a probe's time limit.
+    #[tokio::test(start_paused = true)]
+    async fn i7_events_beside_a_topics_probe_wait_no_longer_than_its_pause() {
+        let policy = BreakerPolicy::default();
+        let gates = Gates::new(&policy);
+        let now = Instant::now();
+        let error = Error::new(ErrorKind::WrongTopicType, "publish", "no stream");
+        let pause = gates.topic_failed("t", now, &error, 0.5);
+        let later = now + pause;
+        assert_eq!(gates.topic("t", later), TopicGate::Probe);
+        let TopicGate::Open(wait, _) = gates.topic("t", later) else {
+            panic!("one probe at a time");
+        };
+        assert_eq!(wait, pause);
+        gates.topic_delivered("t");
+        assert_eq!(gates.topic("t", later), TopicGate::Closed);
     }
 }
