@@ -5,4 +5,7 @@
 //! start private ones. `OUTBOX_SOAK=1` runs the cases in their full size.
 
 mod cases;
+mod end_to_end;
+mod outage;
+mod poison;
 mod support;
