@@ -1,4 +1,4 @@
-//! The suite that stores with order per key pass beside [`store_suite`](crate::store_suite), with
+//! The suite that stores with order per key pass beside [`store_suite`](mod@crate::store_suite), with
 //! the same harness.
 
 mod relay;
@@ -25,7 +25,7 @@ macro_rules! ordered_suite {
             a_scheduled_event_blocks_no_key,
             i5_a_scheduled_event_waits_for_earlier_ones,
             i2_an_event_held_behind_nothing_comes_back,
-            i5_a_key_is_free_when_nothing_of_it_is_in_flight,
+            i5_a_key_freed_while_an_event_is_in_flight,
             key_blocked_forever,
             i5_requeue_goes_before_its_followers,
             i5_a_requeued_event_may_die_again,
@@ -37,6 +37,7 @@ macro_rules! ordered_suite {
             i6_the_epoch_fences,
             i5_a_dropped_batch_drops_the_next,
             i9_a_crash_with_a_parked_event_in_flight,
+            i9_a_settle_clears_crashes_of_parked_events,
             release_gives_parked_events_back,
             a_repeated_settle_is_answered_as_before,
             an_idle_lane_is_kept_by_asking,

@@ -83,6 +83,13 @@ impl Relay {
         for key in &settled.unblocked {
             self.blocked.remove(key);
         }
+        // A batch that was claimed before a key was freed may park an event of it all the same.
+        let held = settlements.iter().filter(|of| of.verdict == Verdict::Hold);
+        for position in held.map(|of| of.position) {
+            let event = batch.events.iter().find(|event| event.position == position);
+            self.blocked
+                .extend(event.and_then(|event| event.key.clone()));
+        }
         settled
     }
 

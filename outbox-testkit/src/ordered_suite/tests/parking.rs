@@ -354,8 +354,9 @@ pub async fn i2_an_event_held_behind_nothing_comes_back(bench: &StoreBench) {
     assert_eq!(settled.unblocked, ["A"]);
 }
 
-/// A key is named as free only when no batch in flight may still park one of its events.
-pub async fn i5_a_key_is_free_when_nothing_of_it_is_in_flight(bench: &StoreBench) {
+/// An event that was in flight while its key was freed is held all the same, and stays in order; the
+/// key is named as free in the end.
+pub async fn i5_a_key_freed_while_an_event_is_in_flight(bench: &StoreBench) {
     let outbox = bench.fresh(LONG, 1).await;
     let mut relay = Relay::start(&*outbox, "relay").await;
     commit(&*outbox, &[event("A", "1")]).await;

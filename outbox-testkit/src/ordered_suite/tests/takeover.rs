@@ -123,6 +123,24 @@ pub async fn i9_a_crash_with_a_parked_event_in_flight(bench: &StoreBench) {
     assert_eq!(texts(&next.deliver(1).await), ["2"]);
 }
 
+/// Any settle of a parked event clears its crashes.
+pub async fn i9_a_settle_clears_crashes_of_parked_events(bench: &StoreBench) {
+    let outbox = bench.fresh(SHORT, 1).await;
+    commit(&*outbox, &[event("A", "1")]).await;
+    let again = |_: &_| retry(Duration::ZERO);
+    let mut dying = Relay::start(&*outbox, "dying").await;
+    dying.work(BatchSource::Stream, &["1"], again).await;
+    dying.expect(BatchSource::Parked, &["1"]).await;
+    drop(dying);
+    let mut next = Relay::start(&*outbox, "next").await;
+    for crashes in [1, 0] {
+        let batch = next.expect(BatchSource::Parked, &["1"]).await;
+        assert_eq!(batch.events[0].crashes, crashes);
+        let settlements = next.verdicts(&batch, again);
+        next.settle(&batch, &settlements).await;
+    }
+}
+
 /// A clean stop with parked events in flight counts nothing.
 pub async fn release_gives_parked_events_back(bench: &StoreBench) {
     let outbox = bench.fresh(LONG, 1).await;
