@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox_core::{RelayConfig, Route};
 
-use crate::support::{Inside, PATIENCE, Place, Running, child, copies, inside::faulty, numbered};
+use crate::support::{Inside, Place, Running, child, copies, inside::faulty, numbered, patience};
 
 const EVENTS: usize = 40;
 const LEASE: Duration = Duration::from_millis(500);
@@ -57,7 +57,7 @@ async fn attempts_not_persisted() {
         == 0
     {
         assert!(
-            since.elapsed() < PATIENCE,
+            since.elapsed() < patience(),
             "not dead after {crashes} crashes"
         );
         if !relay.is_running() {

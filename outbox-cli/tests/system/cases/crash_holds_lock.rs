@@ -36,11 +36,11 @@ async fn crash_holds_lock() {
         .await;
     broker.stall(Direction::ToServer);
     place.enqueue(&numbered(&topic, EVENTS)).await;
-    // One attempt is counted by the first claim already; the default maximum is 10.
     until("all events claimed", async || {
         place.count("status = 'processing'").await == 100
     })
     .await;
+    // As if there had been one below the maximum of 10 before this claim counted its own.
     place
         .sql("UPDATE outbox.queue SET attempts = 10 WHERE id IN (SELECT id FROM outbox.queue ORDER BY id LIMIT 10)")
         .await;
@@ -50,13 +50,11 @@ async fn crash_holds_lock() {
     let next = settings.started().await;
     postgres.kill().unwrap();
     postgres.restart().unwrap();
-    let last_attempt = format!(
-        "status = 'failed' AND dead_reason = 'attempts_exhausted' AND error <> '' AND attempts = 11"
-    );
+    let last_attempt = "status = 'failed' AND dead_reason = 'attempts_exhausted' AND error <> '' AND attempts = 11";
     place
         .until_count("status = 'done'", EVENTS - LAST_ATTEMPT)
         .await;
-    place.until_count(&last_attempt, LAST_ATTEMPT).await;
+    place.until_count(last_attempt, LAST_ATTEMPT).await;
     let took = killed.elapsed();
     assert!(took < LEASE + SLACK, "{took:?}");
     assert_eq!(place.count("status IN ('pending', 'processing')").await, 0);

@@ -26,7 +26,9 @@ pub(crate) use self::{
 
 /// How long anything may take that a test waits for: far above what it takes, since several tests
 /// share two cores.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) fn patience() -> Duration {
+    scaled(Duration::from_secs(40), Duration::from_secs(1200))
+}
 
 /// Waits until it holds.
 #[track_caller]
@@ -36,7 +38,7 @@ pub(crate) fn until<'a>(
 ) -> impl Future<Output = ()> + 'a {
     let caller = std::panic::Location::caller();
     async move {
-        let held = eventually(PATIENCE, async || holds().await.then_some(())).await;
+        let held = eventually(patience(), async || holds().await.then_some(())).await;
         assert!(held.is_some(), "{caller}: waited in vain for {what}");
     }
 }

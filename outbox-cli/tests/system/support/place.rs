@@ -12,7 +12,7 @@ use sqlx::{
 use uuid::Uuid;
 
 use super::{
-    PATIENCE,
+    patience,
     program::Settings,
     stream::{self, Entry},
 };
@@ -165,7 +165,7 @@ impl Place {
         let caller = std::panic::Location::caller();
         async move {
             let mut last = 0;
-            let reached = eventually(PATIENCE, async || {
+            let reached = eventually(patience(), async || {
                 last = usize::try_from(self.count(condition).await).unwrap();
                 (last == expected).then_some(())
             })
@@ -186,6 +186,15 @@ impl Place {
     /// What a consumer finds in the stream, in its order.
     pub(crate) async fn entries(&self, topic: &str) -> Vec<Entry> {
         stream::read(&self.redis, topic).await
+    }
+
+    /// How many entries the stream has.
+    pub(crate) async fn length(&self, topic: &str) -> usize {
+        redis::cmd("XLEN")
+            .arg(topic)
+            .query_async(&mut self.redis().await)
+            .await
+            .unwrap()
     }
 
     /// A connection to the Redis.

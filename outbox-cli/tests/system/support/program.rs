@@ -106,7 +106,8 @@ impl Running {
     pub(crate) fn until_log(&self, text: &str) -> impl Future<Output = ()> {
         let caller = std::panic::Location::caller();
         async move {
-            let found = eventually(super::PATIENCE, async || self.logged(text).then_some(())).await;
+            let found =
+                eventually(super::patience(), async || self.logged(text).then_some(())).await;
             assert!(
                 found.is_some(),
                 "{caller}: no {text:?} in the log:\n{}",
