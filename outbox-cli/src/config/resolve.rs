@@ -177,9 +177,13 @@ fn with_flags(
         route.publisher.url = Some(url.clone());
         route.publisher.url_file = None;
     }
+    // Settings without a kind are those of Redis, the only kind that has any.
+    let had = route.publisher.kind.unwrap_or(PublisherKind::Redis);
     if let Some(kind) = args.publisher
-        && route.publisher.kind != Some(kind)
+        && had == kind
     {
+        route.publisher.kind = Some(kind);
+    } else if let Some(kind) = args.publisher {
         // Settings of another kind of publisher would have no meaning for this one.
         route.publisher = PublisherSettings {
             kind: Some(kind),
@@ -370,6 +374,11 @@ mod tests {
         assert_eq!(route.topics.patterns().len(), 2);
         let (_, config) = resolve("", &["--publisher", "stdout"]).unwrap();
         assert!(config.routes[0].topics.is_all());
+
+        // The kind by flag, the secret by file or environment.
+        let url = "[routes.default]\npublisher = { url = \"redis://a\" }";
+        let (_, config) = resolve(url, &["--publisher", "redis"]).unwrap();
+        assert_eq!(config.routes[0].publisher.name(), "redis");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
+use tracing::{Instrument, debug_span};
 
 use super::{LaneTask, Leased, Phase};
 use crate::{
@@ -56,12 +57,13 @@ impl LaneTask {
         } else {
             self.pace.wait()
         };
+        let span = debug_span!("claim", route = self.context.name, lane = %lane.id());
         self.claiming = Some(Box::pin(async move {
             if !wait.is_zero() {
                 tokio::select! { biased; () = stop.cancelled() => return None, () = store.wait(wait) => {} }
             }
             let asked_at = Instant::now();
-            Some((asked_at, lane.claim(limit).await))
+            Some((asked_at, lane.claim(limit).instrument(span).await))
         }));
         far
     }

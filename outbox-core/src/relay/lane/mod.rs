@@ -14,6 +14,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug_span};
 
 use super::{
     pace::Pace,
@@ -200,7 +201,9 @@ impl LaneTask {
         {
             self.settling_rewinds = work.rewinds;
             let (context, lane) = (Arc::clone(&self.context), Arc::clone(&self.lane));
-            self.settling = Some(Box::pin(settle(context, lane, work, lease_ends)));
+            let span = debug_span!("settle", route = self.context.name, lane = %self.lane.id());
+            let settle = settle(context, lane, work, lease_ends);
+            self.settling = Some(Box::pin(settle.instrument(span)));
         }
         if self.publishing.is_none()
             && self.unsettled.is_none()

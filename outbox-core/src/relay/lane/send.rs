@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use tracing::{Instrument, debug_span};
 
 use super::{Flight, LaneTask, Leased};
 use crate::relay::{
@@ -38,7 +39,15 @@ impl LaneTask {
             unreadable,
             parked,
         });
-        self.publishing = Some(Box::pin(publish(Arc::clone(&self.context), batch, plan)));
+        let span = debug_span!(
+            "publish",
+            route = self.context.name,
+            lane = %self.lane.id(),
+            publisher = self.context.publisher.name(),
+            events = batch.events.len(),
+        );
+        let publish = publish(Arc::clone(&self.context), batch, plan);
+        self.publishing = Some(Box::pin(publish.instrument(span)));
     }
 
     pub(super) fn published(&mut self, published: Published) {
