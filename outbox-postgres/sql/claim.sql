@@ -1,13 +1,18 @@
 -- $1 events, $2 bytes, $3 owner, $4 token, $5 lease in microseconds, $6 bytes of one event,
--- $7 where to begin (microseconds from 2000 on; null: at the front), $8 topics, $9 prefixes of topics
+-- $7 due time (microseconds from 2000 on) and $8 id to begin at, or $9 microseconds before now, or
+-- all null: the front; $10 topics, $11 prefixes of topics
 -- A limit that the planner can't see makes it prefer the way that starts fast: the index. Knowing the
 -- number, and with old statistics, it would read and sort the whole backlog.
 WITH candidate AS MATERIALIZED (
     SELECT q.id, q.next_attempt_at AS due, {size} AS bytes
     FROM {schema}.queue AS q
     WHERE q.status = 'pending' AND q.next_attempt_at <= statement_timestamp()
-        AND q.next_attempt_at >= coalesce(
-            timestamptz '2000-01-01 00:00:00+00' + $7::bigint * interval '1 microsecond', '-infinity')
+        AND (q.next_attempt_at, q.id) >= (
+            coalesce(
+                timestamptz '2000-01-01 00:00:00+00' + $7::bigint * interval '1 microsecond',
+                statement_timestamp() - $9::bigint * interval '1 microsecond',
+                '-infinity'),
+            coalesce($8::bigint, -9223372036854775808))
         {topics}
     ORDER BY q.next_attempt_at, q.id
     LIMIT (SELECT $1::bigint)

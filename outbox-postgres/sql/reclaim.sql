@@ -1,12 +1,13 @@
 -- $1 events, $2 bytes, $3 owner, $4 token, $5 lease in microseconds, $6 bytes of one event,
--- $7 how long before now to begin (microseconds; null: at the front), $8 topics, $9 prefixes of topics
+-- $7 due time (microseconds from 2000 on) and $8 id to begin at, or $9 microseconds before now, or
+-- all null: the front; $10 topics, $11 prefixes of topics
 -- One batch whose lease ended: half of it when it is the first time, else a single event, so that
 -- the culprit of a crash is found in few steps and its neighbours are not blamed.
 WITH oldest AS MATERIALIZED (
     SELECT q.lease_token
     FROM {schema}.queue AS q
     WHERE q.status = 'processing' AND q.lease_until < statement_timestamp()
-        AND q.lease_until >= coalesce(statement_timestamp() - $7::bigint * interval '1 microsecond', '-infinity') {topics}
+        AND q.lease_until >= coalesce(statement_timestamp() - $9::bigint * interval '1 microsecond', '-infinity') {topics}
     ORDER BY q.lease_until, q.id
     LIMIT 1
     FOR UPDATE SKIP LOCKED
@@ -15,7 +16,7 @@ expired AS MATERIALIZED (
     SELECT q.id, q.crashes, {size} AS bytes
     FROM {schema}.queue AS q
     WHERE q.status = 'processing' AND q.lease_until < statement_timestamp()
-        AND q.lease_until >= coalesce(statement_timestamp() - $7::bigint * interval '1 microsecond', '-infinity')
+        AND q.lease_until >= coalesce(statement_timestamp() - $9::bigint * interval '1 microsecond', '-infinity')
         AND q.lease_token = (SELECT lease_token FROM oldest) {topics}
     ORDER BY q.lease_until, q.id
     FOR UPDATE SKIP LOCKED

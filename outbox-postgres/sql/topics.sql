@@ -1,1 +1,1 @@
-AND (q.topic = ANY ($8::text[]) OR q.topic ^@ ANY ($9::text[]))
+AND (q.topic = ANY ($10::text[]) OR q.topic ^@ ANY ($11::text[]))

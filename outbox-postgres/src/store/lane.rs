@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use outbox_core::{
     Batch, BatchSource, BatchToken, ClaimLimit, Lane, LaneId, Result, Settled, Settlement,
-    TopicPattern, TopicSet,
+    TopicPattern, TopicSet, Verdict,
 };
 use sqlx::{Postgres, postgres::PgArguments, query::Query};
 use time::OffsetDateTime;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::{
     Queue,
-    marks::{Begin, Marks},
+    marks::{Begin, Marks, Taken},
     row::{self, instant},
     verdicts::Verdicts,
 };
@@ -81,9 +81,14 @@ impl PgLane {
         statement: &Statement,
         limit: ClaimLimit,
         begin: Begin,
-    ) -> Result<(Batch, Option<i64>)> {
+    ) -> Result<(Batch, Option<Taken>)> {
         let token = BatchToken(Uuid::new_v4());
         let bytes_max = self.queue.config.event_bytes_max;
+        let (due_us, id, ago_us) = match begin {
+            Begin::Front => (None, None, None),
+            Begin::At { due_us, id } => (Some(due_us), Some(id), None),
+            Begin::Ago(ago_us) => (None, None, Some(ago_us)),
+        };
         let mut query = sqlx::query(statement.text())
             .bind(as_i64(limit.events.max(1)))
             .bind(as_i64(limit.bytes))
@@ -91,7 +96,9 @@ impl PgLane {
             .bind(token.0)
             .bind(micros(self.queue.config.lease))
             .bind(as_i64(bytes_max))
-            .bind(begin);
+            .bind(due_us)
+            .bind(id)
+            .bind(ago_us);
         if let Some(topics) = &self.topics {
             query = query.bind(&topics.exact).bind(&topics.prefixes);
         }
@@ -106,7 +113,11 @@ impl PgLane {
             .collect::<Result<Vec<_>>>()?;
         // RETURNING promises no order.
         read.sort_unstable_by_key(|row| (row.due_us, row.position));
-        let last_due_us = read.last().map(|row| row.due_us);
+        let more = cut || read.len() >= limit.events;
+        let end = read.last().map(|last| Taken {
+            last: (last.due_us, last.position.0),
+            more,
+        });
         let mut batch = Batch {
             token,
             source: BatchSource::Stream,
@@ -119,7 +130,7 @@ impl PgLane {
                 .min()
                 .and_then(instant)
                 .unwrap_or_else(OffsetDateTime::now_utc),
-            more: cut || read.len() >= limit.events,
+            more,
         };
         if !read.is_empty() {
             let ids = read.iter().map(|row| row.position.0).collect();
@@ -131,7 +142,7 @@ impl PgLane {
                 Err(unreadable) => batch.unreadable.push(unreadable),
             }
         }
-        Ok((batch, last_due_us))
+        Ok((batch, end))
     }
 
     /// Ids and tokens of these batches, as far as they are this lane's.
@@ -205,19 +216,18 @@ impl Lane for PgLane {
                 return Ok(batch);
             }
         }
+        let started = Instant::now();
         let (mut begin, verify) = {
             let marks = &self.state().marks;
-            let begin = marks.claim(Instant::now());
+            let begin = marks.claim(started);
             (begin, marks.verify(begin))
         };
-        let (mut batch, mut last_due_us) = self.take("claim", claim, limit, begin).await?;
+        let (mut batch, mut taken) = self.take("claim", claim, limit, begin).await?;
         if verify && batch.is_empty() {
-            begin = None;
-            (batch, last_due_us) = self.take("claim", claim, limit, begin).await?;
+            begin = Begin::Front;
+            (batch, taken) = self.take("claim", claim, limit, begin).await?;
         }
-        self.state()
-            .marks
-            .claimed(Instant::now(), begin, last_due_us);
+        self.state().marks.claimed(started, begin, taken);
         Ok(batch)
     }
 
@@ -242,7 +252,8 @@ impl Lane for PgLane {
             u64::try_from(count).unwrap_or(0)
         };
         self.forget(token, settlements);
-        if !verdicts.other.ids.is_empty() {
+        // Retries are due later than anything claimed so far; what is returned keeps its due time.
+        if settlements.iter().any(|s| s.verdict == Verdict::Return) {
             self.state().marks.given_back();
         }
         Ok(Settled {

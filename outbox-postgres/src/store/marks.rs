@@ -15,68 +15,110 @@ const TAKEOVER_INTERVAL: Duration = Duration::from_millis(250);
 /// by the next claim.
 const MARGIN: Duration = Duration::from_secs(1);
 
+/// Where a scan begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// At the front of the index.
+    Front,
+    /// At this due time, in the database's microseconds, and this row.
+    At {
+        /// When the first row is due.
+        due_us: i64,
+        /// Its id.
+        id: i64,
+    },
+    /// This many microseconds before the statement, on the database's clock.
+    Ago(i64),
+}
+
+/// What a claim brought.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    /// Due time and id of the last row.
+    pub(crate) last: (i64, i64),
+    /// Its limit cut it: there is a backlog.
+    pub(crate) more: bool,
+}
+
 /// What a lane knows of the front of the queue. All times are passed in.
 #[derive(Debug)]
 pub(crate) struct Marks {
     lease: Duration,
-    /// The last due time claimed, in the database's microseconds.
-    claimed_due_us: Option<i64>,
+    claim: ClaimMark,
     whole_claim_at: Instant,
-    /// The last claim found nothing.
-    idle: bool,
     takeover_at: Instant,
     /// When no expired lease was left.
     nothing_expired_at: Option<Instant>,
     whole_takeover_at: Instant,
 }
 
-/// Where a scan begins; `None` is the front.
-pub(crate) type Begin = Option<i64>;
+#[derive(Debug)]
+enum ClaimMark {
+    Unknown,
+    Taken(Taken),
+    /// Nothing was due then.
+    Idle(Instant),
+}
 
 impl Marks {
     pub(crate) fn new(now: Instant, lease: Duration) -> Self {
         Self {
             lease,
-            claimed_due_us: None,
+            claim: ClaimMark::Unknown,
             whole_claim_at: now,
-            idle: false,
             takeover_at: now,
             nothing_expired_at: None,
             whole_takeover_at: now,
         }
     }
 
-    /// The due time from which the next claim reads.
+    /// Where the next claim begins.
     pub(crate) fn claim(&self, now: Instant) -> Begin {
         if now >= self.whole_claim_at {
-            return None;
+            return Begin::Front;
         }
-        self.claimed_due_us?.checked_sub(micros(MARGIN))
+        match self.claim {
+            ClaimMark::Unknown => Begin::Front,
+            // In a backlog everything waits anyway, and its rows may all be due at one time.
+            ClaimMark::Taken(Taken {
+                last: (due_us, id),
+                more: true,
+            }) => Begin::At { due_us, id },
+            ClaimMark::Taken(Taken {
+                last: (due_us, _), ..
+            }) => due_us
+                .checked_sub(micros(MARGIN))
+                .map_or(Begin::Front, |due_us| Begin::At {
+                    due_us,
+                    id: i64::MIN,
+                }),
+            ClaimMark::Idle(at) => ago(now, at),
+        }
     }
 
     /// Whether an empty answer must be verified from the front: who claims until nothing comes must
     /// not stop before the end.
     pub(crate) fn verify(&self, begin: Begin) -> bool {
-        begin.is_some() && !self.idle
+        begin != Begin::Front && !matches!(self.claim, ClaimMark::Idle(_))
     }
 
-    /// A claim ended, with the last due time of its rows.
-    pub(crate) fn claimed(&mut self, now: Instant, begin: Begin, last_due_us: Option<i64>) {
-        if begin.is_none() {
-            self.whole_claim_at = now + WHOLE_INTERVAL;
+    /// A claim, begun at `started`, ended.
+    pub(crate) fn claimed(&mut self, started: Instant, begin: Begin, taken: Option<Taken>) {
+        if begin == Begin::Front {
+            self.whole_claim_at = started + WHOLE_INTERVAL;
         }
-        self.idle = last_due_us.is_none();
-        if last_due_us.is_some() {
-            self.claimed_due_us = last_due_us;
-        }
+        self.claim = match taken {
+            Some(taken) => ClaimMark::Taken(taken),
+            None => ClaimMark::Idle(started),
+        };
     }
 
     /// Rows became due behind the mark: the next claim begins at the front.
     pub(crate) fn given_back(&mut self) {
-        self.claimed_due_us = None;
+        self.claim = ClaimMark::Unknown;
     }
 
-    /// Whether to look for expired leases now, and how long before now the look begins.
+    /// Whether to look for expired leases now, and where the look begins.
     pub(crate) fn takeover(&mut self, now: Instant) -> Option<Begin> {
         if now < self.takeover_at {
             return None;
@@ -86,7 +128,7 @@ impl Marks {
         let since = self
             .nothing_expired_at
             .filter(|_| now < self.whole_takeover_at);
-        Some(since.map(|at| micros(now.saturating_duration_since(at) + MARGIN)))
+        Some(since.map_or(Begin::Front, |at| ago(now, at)))
     }
 
     /// A look for expired leases, begun at `started`, found some or none.
@@ -97,11 +139,16 @@ impl Marks {
             self.nothing_expired_at = None;
             return;
         }
-        if begin.is_none() {
+        if begin == Begin::Front {
             self.whole_takeover_at = started + self.lease;
         }
         self.nothing_expired_at = Some(started);
     }
+}
+
+/// From a while before that instant on.
+fn ago(now: Instant, at: Instant) -> Begin {
+    Begin::Ago(micros(now.saturating_duration_since(at) + MARGIN))
 }
 
 fn micros(time: Duration) -> i64 {
@@ -114,54 +161,69 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn taken(due_us: i64, more: bool) -> Taken {
+        Taken {
+            last: (due_us, 7),
+            more,
+        }
+    }
+
     #[test]
     fn claims_begin_at_the_front_now_and_then() {
         let now = Instant::now();
-        let mut marks = Marks::new(now, Duration::from_secs(30));
-        assert_eq!(marks.claim(now), None);
-        marks.claimed(now, None, Some(5_000_000));
-        assert_eq!(marks.claim(now + MS), Some(4_000_000));
-        assert_eq!(marks.claim(now + 250 * MS), None);
+        let mut marks = Marks::new(now, LEASE);
+        assert_eq!(marks.claim(now), Begin::Front);
+        let mark = |due_us, id| Begin::At { due_us, id };
+        marks.claimed(now, Begin::Front, Some(taken(5_000_000, false)));
+        assert_eq!(marks.claim(now + MS), mark(4_000_000, i64::MIN));
+        marks.claimed(
+            now + MS,
+            mark(4_000_000, i64::MIN),
+            Some(taken(6_000_000, true)),
+        );
+        assert_eq!(marks.claim(now + 249 * MS), mark(6_000_000, 7));
+        assert_eq!(marks.claim(now + 250 * MS), Begin::Front);
         marks.given_back();
-        assert_eq!(marks.claim(now + MS), None);
-        marks.claimed(now, None, Some(i64::MIN));
+        assert_eq!(marks.claim(now + MS), Begin::Front);
+        marks.claimed(now, Begin::Front, Some(taken(i64::MIN, false)));
         assert_eq!(
             marks.claim(now + MS),
-            None,
-            "-infinity has nothing before it"
+            Begin::Front,
+            "nothing is before -infinity"
         );
     }
 
     #[test]
     fn the_first_empty_claim_is_verified() {
         let now = Instant::now();
-        let mut marks = Marks::new(now, Duration::from_secs(30));
-        assert!(!marks.verify(None));
-        marks.claimed(now, None, Some(0));
-        assert!(marks.verify(Some(0)));
-        marks.claimed(now, None, None);
-        assert!(!marks.verify(Some(0)), "idle polls are not doubled");
+        let mut marks = Marks::new(now, LEASE);
+        assert!(!marks.verify(Begin::Front));
+        marks.claimed(now, Begin::Front, Some(taken(0, true)));
+        assert!(marks.verify(marks.claim(now + MS)));
+        marks.claimed(now, Begin::Front, None);
+        let begin = marks.claim(now + 3 * MS);
+        assert_eq!(begin, Begin::Ago(1_003_000));
+        assert!(!marks.verify(begin), "idle polls are not doubled");
     }
 
     #[test]
     fn takeovers_look_at_what_ended_since_the_last_look() {
         let now = Instant::now();
-        let mut marks = Marks::new(now, Duration::from_secs(30));
-        assert_eq!(marks.takeover(now), Some(None));
-        marks.took_over(now, None, true);
-        assert_eq!(
-            marks.takeover(now),
-            Some(None),
-            "again at once, and the whole"
-        );
-        marks.took_over(now, None, false);
+        let mut marks = Marks::new(now, LEASE);
+        assert_eq!(marks.takeover(now), Some(Begin::Front));
+        marks.took_over(now, Begin::Front, true);
+        assert_eq!(marks.takeover(now), Some(Begin::Front), "again at once");
+        marks.took_over(now, Begin::Front, false);
         assert_eq!(marks.takeover(now + 249 * MS), None);
-        assert_eq!(marks.takeover(now + 250 * MS), Some(Some(1_250_000)));
-        marks.took_over(now + 250 * MS, Some(1_250_000), false);
+        let begin = Begin::Ago(1_250_000);
+        assert_eq!(marks.takeover(now + 250 * MS), Some(begin));
+        marks.took_over(now + 250 * MS, begin, false);
         assert_eq!(
-            marks.takeover(now + 30_000 * MS),
-            Some(None),
-            "the whole once a lease"
+            marks.takeover(now + LEASE),
+            Some(Begin::Front),
+            "once a lease"
         );
     }
 }

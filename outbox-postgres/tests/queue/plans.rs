@@ -32,7 +32,7 @@ async fn plan(db: &Db, name: &str, cache_mode: &str, begin: &str) -> String {
     let text = statement(name);
     let prepare = format!(
         "SET plan_cache_mode = {cache_mode};
-         PREPARE taking (bigint, bigint, text, uuid, bigint, bigint, bigint) AS {text}"
+         PREPARE taking (bigint, bigint, text, uuid, bigint, bigint, bigint, bigint, bigint) AS {text}"
     );
     sqlx::raw_sql(AssertSqlSafe(prepare))
         .execute(&mut connection)
@@ -55,13 +55,14 @@ async fn plan(db: &Db, name: &str, cache_mode: &str, begin: &str) -> String {
 /// Sorting a claim is fine, reading or sorting the backlog is not.
 async fn assert_plans(db: &Db, when: &str) {
     // From the front, and from a mark an hour ago.
-    let mark =
-        "(extract(epoch FROM now() - timestamptz '2000-01-01 01:00:00+00') * 1000000)::bigint";
+    let mark = "(extract(epoch FROM now() - timestamptz '2000-01-01 01:00:00+00') * 1000000)::bigint, 5, NULL";
     for (cache_mode, begin) in [
-        ("force_generic_plan", "NULL"),
+        ("force_generic_plan", "NULL, NULL, NULL"),
         ("force_generic_plan", mark),
-        ("force_custom_plan", "NULL"),
+        ("force_generic_plan", "NULL, NULL, 3600000000"),
+        ("force_custom_plan", "NULL, NULL, NULL"),
         ("force_custom_plan", mark),
+        ("force_custom_plan", "NULL, NULL, 3600000000"),
     ] {
         let plan = plan(db, "claim", cache_mode, begin).await;
         let scan = plan
@@ -121,7 +122,7 @@ async fn skip_locked_plan_takeovers_read_expired_leases_only() {
             lane.claim(limit(500)).await.unwrap();
         }
         for when in ["before ANALYZE", "after ANALYZE"] {
-            let plan = plan(db, "reclaim", "force_custom_plan", "NULL").await;
+            let plan = plan(db, "reclaim", "force_custom_plan", "NULL, NULL, NULL").await;
             assert!(plan.contains("queue_processing"), "{when}:\n{plan}");
             assert!(!plan.contains("Seq Scan on queue"), "{when}:\n{plan}");
             db.sql("ANALYZE outbox.queue").await;
