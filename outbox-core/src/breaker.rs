@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::retry::backoff;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    limits::DURATION_MAX,
+    retry::backoff,
+};
 
 /// How long a failed topic or destination is left alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +30,35 @@ impl Default for BreakerPolicy {
             cap: Duration::from_secs(15),
             probe_timeout: Duration::from_secs(60),
         }
+    }
+}
+
+impl BreakerPolicy {
+    /// Checks that no pause is so short that it spins, or so long that it never ends.
+    ///
+    /// # Errors
+    /// `Configuration`, naming the field and the remedy.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |field: &'static str, what: &'static str| {
+            Err(
+                Error::new(ErrorKind::Configuration, "read breaker settings", what)
+                    .context("field", field),
+            )
+        };
+        for (field, value) in [("base", self.base), ("probe_timeout", self.probe_timeout)] {
+            if value < Duration::from_millis(1) {
+                return wrong(field, "it is below 1 ms and would spin");
+            }
+        }
+        if self.cap < self.base {
+            return wrong("cap", "it is below base; raise it");
+        }
+        for (field, value) in [("cap", self.cap), ("probe_timeout", self.probe_timeout)] {
+            if value > DURATION_MAX {
+                return wrong(field, "it is above 365 days; lower it");
+            }
+        }
+        Ok(())
     }
 }
 
@@ -89,6 +122,14 @@ impl Breaker {
         let was_open = self.is_open();
         self.state = State::Closed;
         self.failures = 0;
+        was_open
+    }
+
+    /// It can be reached, but nothing was sent: work may go through, and should that fail, the
+    /// pauses go on where they were. Returns whether it was held back before.
+    pub fn reachable(&mut self) -> bool {
+        let was_open = self.is_open();
+        self.state = State::Closed;
         was_open
     }
 
@@ -159,6 +200,39 @@ mod tests {
         assert_eq!(breaker.gate(start + pause + longer), Gate::Probe);
         assert!(breaker.succeeded());
         assert_eq!(breaker.gate(start), Gate::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_only_reachable_does_not_start_the_pauses_anew() {
+        let mut breaker = Breaker::new(BreakerPolicy::default());
+        let now = Instant::now();
+        for _ in 0..10 {
+            breaker.failed(now, None, 1.0);
+            assert!(breaker.reachable());
+            assert_eq!(breaker.gate(now), Gate::Closed);
+        }
+        assert_eq!(breaker.failed(now, None, 1.0), Duration::from_secs(15));
+        assert!(breaker.succeeded());
+        assert!(breaker.failed(now, None, 1.0) < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn pauses_that_would_spin_are_refused() {
+        let with = |change: fn(&mut BreakerPolicy)| {
+            let mut policy = BreakerPolicy::default();
+            change(&mut policy);
+            policy.validate().unwrap_err().to_string()
+        };
+        for (field, error) in [
+            ("base", with(|p| p.base = Duration::ZERO)),
+            ("cap", with(|p| p.cap = Duration::from_millis(1))),
+            ("cap", with(|p| p.cap = Duration::MAX)),
+            ("probe_timeout", with(|p| p.probe_timeout = Duration::ZERO)),
+            ("probe_timeout", with(|p| p.probe_timeout = Duration::MAX)),
+        ] {
+            assert!(error.contains(&format!("field={field}")), "{error}");
+        }
+        BreakerPolicy::default().validate().unwrap();
     }
 
     #[tokio::test(start_paused = true)]

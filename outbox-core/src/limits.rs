@@ -1,4 +1,9 @@
-//! What an event may hold, checked before any SQL is sent.
+//! What an event may hold, checked before any SQL is sent, and what a setting may be.
+
+use std::time::Duration;
+
+/// No setting is longer: points in time are a sum of now and a setting, and must not overflow.
+pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Upper bounds of an event, in bytes. Checked when the event is built, so that a business
 /// transaction never breaks on one (I13).

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     breaker::BreakerPolicy,
     error::{Error, ErrorKind, Result},
+    limits::DURATION_MAX,
     publisher::Publisher,
     retry::RetryPolicy,
     store::WorkerId,
@@ -75,6 +76,24 @@ impl RelayConfig {
             if value < Duration::from_millis(1) {
                 return Err(wrong("it is below 1 ms and would spin").context("field", field));
             }
+        }
+        let durations = at_least_1_ms.into_iter().chain([
+            ("poll_max", self.poll_max),
+            ("shutdown_grace", self.shutdown_grace),
+        ]);
+        for (field, value) in durations {
+            if value > DURATION_MAX {
+                return Err(wrong("it is above 365 days; lower it").context("field", field));
+            }
+        }
+        if self
+            .worker
+            .as_ref()
+            .is_some_and(|worker| worker.0.is_empty() || worker.0.contains(char::is_control))
+        {
+            return Err(
+                wrong("it is empty or holds a control character").context("field", "worker")
+            );
         }
         if self.batch_events_max == 0 || self.batch_bytes_max == 0 {
             return Err(wrong("it is 0; a batch holds at least one event")
@@ -150,6 +169,9 @@ impl Route {
         if self.name.is_empty() {
             return Err(wrong("a route has no name"));
         }
+        self.breaker
+            .validate()
+            .map_err(|error| error.context("route", &self.name))?;
         self.policies
             .iter()
             .try_for_each(|(_, policy)| policy.validate())

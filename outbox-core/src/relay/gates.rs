@@ -107,6 +107,15 @@ impl Gates {
         was_open
     }
 
+    /// It can be reached, though nothing was sent. Returns whether it was paused before.
+    pub(super) fn destination_reachable(&self) -> bool {
+        let was_open = self.inner().destination.reachable();
+        if was_open {
+            self.changed.send_replace(());
+        }
+        was_open
+    }
+
     pub(super) fn probe_returned(&self, now: Instant) {
         self.inner().destination.probe_returned(now);
         self.changed.send_replace(());

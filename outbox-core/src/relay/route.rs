@@ -55,6 +55,9 @@ pub(super) struct RouteContext {
     store_failing: AtomicBool,
     store_lines: Mutex<Quiet>,
     destination_lines: Mutex<Quiet>,
+    /// Recoveries have bounds of their own: the last failure must not hide that it is over.
+    store_recoveries: Mutex<Quiet>,
+    destination_recoveries: Mutex<Quiet>,
     event_lines: Mutex<Quiet>,
 }
 
@@ -91,6 +94,8 @@ impl RouteContext {
             store_failing: AtomicBool::new(false),
             store_lines: Mutex::new(Quiet::for_loop()),
             destination_lines: Mutex::new(Quiet::for_loop()),
+            store_recoveries: Mutex::new(Quiet::for_loop()),
+            destination_recoveries: Mutex::new(Quiet::for_loop()),
             event_lines: Mutex::new(Quiet::new(EVENT_LINES_PER_MINUTE, Duration::from_secs(60))),
         }
     }
@@ -106,11 +111,10 @@ impl RouteContext {
     pub(super) fn store_answered(&self) {
         if self.store_failing.swap(false, Ordering::Relaxed) {
             self.health.store(None);
-            info!(
-                route = self.name,
-                store = self.store.name(),
-                "store answers again"
-            );
+            if let Some(suppressed) = line(&self.store_recoveries) {
+                let store = self.store.name();
+                info!(route = self.name, store, suppressed, "store answers again");
+            }
         }
     }
 
@@ -139,15 +143,28 @@ impl RouteContext {
 
     pub(super) fn destination_answered(&self) {
         if self.gates.destination_answered() {
-            self.telemetry.open.set(0.0);
-            self.health.route(&self.name, |route| {
-                route.open = false;
-                route.last_error = None;
-            });
+            self.destination_recovered();
+        }
+    }
+
+    /// Nothing was waiting to be sent, and the publisher's check found nothing wrong.
+    pub(super) fn destination_reachable(&self) {
+        if self.gates.destination_reachable() {
+            self.destination_recovered();
+        }
+    }
+
+    fn destination_recovered(&self) {
+        self.telemetry.open.set(0.0);
+        self.health.route(&self.name, |route| {
+            route.open = false;
+            route.last_error = None;
+        });
+        if let Some(suppressed) = line(&self.destination_recoveries) {
+            let publisher = self.publisher.name();
             info!(
                 route = self.name,
-                publisher = self.publisher.name(),
-                "destination answers again"
+                publisher, suppressed, "destination answers again"
             );
         }
     }

@@ -1,12 +1,20 @@
 //! Start, idle, stop, and leases.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use outbox_core::{Inspect, OrderClass, Outcome, RelayConfig, Route};
+use outbox_core::{
+    BreakerPolicy, ErrorKind, Inspect, OrderClass, Outcome, RelayConfig, Route, WorkerId,
+};
 use outbox_testkit::memory::{MemoryOptions, MemoryStore};
 use tokio::time::{Instant, sleep};
 
-use crate::script::{Script, commit, drained, one_lane, quick_policy, run, run_with};
+use crate::script::{Script, commit, drained, error, one_lane, quick_policy, run, run_with};
 
 fn good() -> Script {
     Script::new(OrderClass::InFlight, |_| Outcome::delivered())
@@ -141,6 +149,35 @@ async fn an_idle_relay_polls_at_its_pace_and_wakes_fast() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_idle_route_is_ready_again_without_an_event() {
+    let store = one_lane();
+    let (down, asked) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let (is_down, count) = (Arc::clone(&down), Arc::clone(&asked));
+    let publisher = Arc::new(good().check(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        if is_down.load(Ordering::Relaxed) {
+            return Err(error(ErrorKind::Unavailable));
+        }
+        Ok(())
+    }));
+    let relay = run(&store, &publisher, quick_policy());
+    sleep(Duration::from_secs(600)).await;
+    assert!(!relay.health.ready());
+    let checks = asked.load(Ordering::Relaxed);
+    assert!((40..200).contains(&checks), "with pauses: {checks}");
+    down.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(16)).await;
+    assert!(relay.health.ready(), "{:?}", relay.health.report());
+    commit(&store, &[("t", "k", "1")]);
+    sleep(Duration::from_millis(30)).await;
+    assert_eq!(publisher.names(), ["1"], "nothing is held back any more");
+    relay.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn wrong_settings_are_named() {
     let build = |config: RelayConfig, routes: &[&str]| {
         let mut builder = outbox_core::Relay::builder(Arc::new(one_lane())).config(config);
@@ -186,4 +223,38 @@ async fn wrong_settings_are_named() {
         )
         .contains("poll_max")
     );
+    for (field, config) in [
+        (
+            "shutdown_grace",
+            RelayConfig {
+                shutdown_grace: Duration::MAX,
+                ..RelayConfig::default()
+            },
+        ),
+        (
+            "acquire_interval",
+            RelayConfig {
+                acquire_interval: Duration::MAX,
+                ..RelayConfig::default()
+            },
+        ),
+        (
+            "worker",
+            RelayConfig {
+                worker: Some(WorkerId("a\0".to_owned())),
+                ..RelayConfig::default()
+            },
+        ),
+    ] {
+        let error = build(config, &["a"]);
+        assert!(error.contains(&format!("field={field}")), "{error}");
+    }
+    let spinning = BreakerPolicy {
+        base: Duration::ZERO,
+        ..BreakerPolicy::default()
+    };
+    let built = outbox_core::Relay::builder(Arc::new(one_lane()))
+        .route(Route::new("a", Arc::new(good())).breaker(spinning))
+        .build();
+    assert!(built.err().unwrap().to_string().contains("field=base"));
 }

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 type Answer = dyn Fn(&StoredEvent) -> Outcome + Send + Sync;
+type Check = dyn Fn() -> outbox_core::Result<()> + Send + Sync;
 
 /// What reached the broker, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub(crate) struct Script {
     order: OrderClass,
     delay: Duration,
     answer: Box<Answer>,
+    check: Box<Check>,
     /// A call with this event never ends.
     hangs_on: Option<&'static str>,
     pub(crate) delivered: Mutex<Vec<Seen>>,
@@ -51,6 +53,7 @@ impl Script {
             order,
             delay: Duration::from_millis(1),
             answer: Box::new(answer),
+            check: Box::new(|| Ok(())),
             hangs_on: None,
             delivered: Mutex::default(),
             calls: Mutex::default(),
@@ -59,6 +62,14 @@ impl Script {
 
     pub(crate) fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
+        self
+    }
+
+    pub(crate) fn check(
+        mut self,
+        check: impl Fn() -> outbox_core::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.check = Box::new(check);
         self
     }
 
@@ -119,6 +130,10 @@ impl Publisher for Script {
             order: self.order,
             ..Capabilities::default()
         }
+    }
+
+    async fn check(&self) -> outbox_core::Result<()> {
+        (self.check)()
     }
 
     async fn publish(&self, events: &[StoredEvent]) -> Vec<Outcome> {

@@ -27,6 +27,7 @@ impl LaneTask {
         if self.phase != Phase::Working
             || self.claiming.is_some()
             || self.ready.is_some()
+            || self.checking.is_some()
             || rewinding
             || nothing_gained
         {
@@ -82,10 +83,8 @@ impl LaneTask {
                 }
                 if batch.is_empty() {
                     if self.holds_probe {
-                        // Nothing to probe with; ask again as an idle poll would.
-                        self.claim_not_before = now + self.context.config.poll_max;
+                        self.start_check();
                     }
-                    self.return_probe(now);
                     return;
                 }
                 #[expect(

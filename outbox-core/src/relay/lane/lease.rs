@@ -10,6 +10,14 @@ use crate::{
     store::BatchToken,
 };
 
+/// A renewal that was answered.
+pub(super) struct Renewal {
+    /// The leases are full from here on, on our clock.
+    asked_at: Instant,
+    tokens: Vec<BatchToken>,
+    lost: Result<Vec<BatchToken>>,
+}
+
 impl LaneTask {
     pub(super) fn renew(&mut self) {
         self.renew_at = Instant::now() + self.lane.lease() / 3;
@@ -26,29 +34,39 @@ impl LaneTask {
         let lane = Arc::clone(&self.lane);
         self.renewing = Some(Box::pin(async move {
             let asked_at = Instant::now();
-            (asked_at, lane.renew(&tokens).await)
+            let lost = lane.renew(&tokens).await;
+            Renewal {
+                asked_at,
+                tokens,
+                lost,
+            }
         }));
     }
 
-    pub(super) fn renewed(&mut self, asked_at: Instant, lost: Result<Vec<BatchToken>>) {
+    pub(super) fn renewed(&mut self, renewal: Renewal) {
         self.renewing = None;
-        let lease_ends = asked_at + self.lane.lease();
+        let Renewal {
+            asked_at,
+            tokens,
+            lost,
+        } = renewal;
         match lost {
             Ok(lost) => {
-                if let Some(flight) = self
-                    .flight
-                    .as_mut()
-                    .filter(|flight| !lost.contains(&flight.token))
+                // What was claimed while the call was under way has its own lease still.
+                let renewed = |token: &BatchToken| tokens.contains(token) && !lost.contains(token);
+                let lease_ends = asked_at + self.lane.lease();
+                if let Some(flight) = &mut self.flight
+                    && renewed(&flight.token)
                 {
                     flight.lease_ends = flight.lease_ends.max(lease_ends);
                 }
                 if let Some(leased) = &mut self.ready {
-                    // A lost one is not sent any more: its lease counts as ended.
-                    leased.lease_ends = if lost.contains(&leased.batch.token) {
-                        asked_at
-                    } else {
-                        lease_ends
-                    };
+                    if renewed(&leased.batch.token) {
+                        leased.lease_ends = leased.lease_ends.max(lease_ends);
+                    } else if lost.contains(&leased.batch.token) {
+                        // It is not sent any more: its lease counts as ended.
+                        leased.lease_ends = asked_at;
+                    }
                 }
             }
             Err(error) => {

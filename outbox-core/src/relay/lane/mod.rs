@@ -2,6 +2,7 @@
 //! the next claim runs while the last batch is being acknowledged and the one before it is being
 //! settled.
 
+mod check;
 mod claim;
 mod lease;
 mod send;
@@ -16,6 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span};
 
+use self::lease::Renewal;
 use super::{
     pace::Pace,
     plan::BlockedKeys,
@@ -91,7 +93,9 @@ pub(super) struct LaneTask {
     unsettled: Option<(Work, Instant)>,
     settling: Slot<(SettleEnd, Work)>,
     settling_rewinds: bool,
-    renewing: Slot<(Instant, Result<Vec<BatchToken>>)>,
+    renewing: Slot<Renewal>,
+    /// The probe of a destination for which no event waits.
+    checking: Slot<Result<()>>,
     renew_at: Instant,
     /// The number of the next claim, and the first that is valid after a rewind.
     next_claim: u64,
@@ -126,6 +130,7 @@ impl LaneTask {
             settling: None,
             settling_rewinds: false,
             renewing: None,
+            checking: None,
             next_claim: 0,
             first_valid_claim: 0,
             claim_failures: 0,
@@ -153,7 +158,8 @@ impl LaneTask {
                 }
                 () = sleep_until(grace_ends), if self.phase == Phase::Stopping => break,
                 (end, work) = filled(&mut self.settling) => self.settled(end, &work),
-                (asked_at, lost) = filled(&mut self.renewing) => self.renewed(asked_at, lost),
+                renewal = filled(&mut self.renewing) => self.renewed(renewal),
+                checked = filled(&mut self.checking) => self.checked(checked),
                 published = filled(&mut self.publishing) => self.published(published),
                 claim = filled(&mut self.claiming) => {
                     self.claiming = None;
@@ -274,6 +280,7 @@ impl LaneTask {
             self.publishing.take(),
             self.settling.take(),
             self.renewing.take(),
+            self.checking.take(),
         ));
         let limit = std::time::Duration::from_millis(500);
         let released = tokio::time::timeout(limit, self.lane.release()).await;
