@@ -87,6 +87,9 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
 /// The longest duration that a setting may have: PostgreSQL's timeouts are 32-bit milliseconds.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
+/// The shortest lease: round trips of a busy database fit into it.
+const LEASE_MIN: Duration = Duration::from_millis(100);
+
 impl PgConfig {
     /// The defaults for this URL.
     pub fn new(url: impl Into<String>) -> Self {
@@ -116,7 +119,8 @@ impl PgConfig {
     pub(crate) fn validate_bounds(&self) -> Result<()> {
         Schema::new(&self.schema)?;
         let counts = [
-            ("pool_size", self.pool_size > 0),
+            // Far more than any server admits; the pool takes memory for each in advance.
+            ("pool_size", (1..=10_000).contains(&self.pool_size)),
             ("workers", (1..=256).contains(&self.workers)),
             ("event_bytes_max", self.event_bytes_max > 0),
         ];
@@ -134,6 +138,12 @@ impl PgConfig {
                     wrong("the setting must be from 1 ms to 24 days").context("setting", setting)
                 );
             }
+        }
+        if self.lease < LEASE_MIN {
+            return Err(wrong(
+                "a lease below 100 ms ends before its claim is answered, and events would die as crashed; raise it",
+            )
+            .context("setting", "lease"));
         }
         Ok(())
     }
@@ -193,7 +203,9 @@ mod tests {
             ("pool_size", with(|c| c.pool_size = 0)),
             ("workers", with(|c| c.workers = 0)),
             ("event_bytes_max", with(|c| c.event_bytes_max = 0)),
+            ("pool_size", with(|c| c.pool_size = u32::MAX)),
             ("lease", with(|c| c.lease = Duration::ZERO)),
+            ("lease", with(|c| c.lease = Duration::from_millis(99))),
             (
                 "statement_timeout",
                 with(|c| c.statement_timeout = Duration::MAX),

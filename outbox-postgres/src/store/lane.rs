@@ -86,7 +86,8 @@ impl PgLane {
         let bytes_max = self.queue.config.event_bytes_max;
         let (due_us, id, ago_us) = match begin {
             Begin::Front => (None, None, None),
-            Begin::At { due_us, id } => (Some(due_us), Some(id), None),
+            // What `-infinity` stands for has no sum; the statement begins there by itself.
+            Begin::At { due_us, id } => ((due_us != i64::MIN).then_some(due_us), Some(id), None),
             Begin::Ago(ago_us) => (None, None, Some(ago_us)),
         };
         let mut query = sqlx::query(statement.text())
@@ -222,12 +223,14 @@ impl Lane for PgLane {
             let begin = marks.claim(started);
             (begin, marks.verify(begin))
         };
+        let mut asked = started;
         let (mut batch, mut taken) = self.take("claim", claim, limit, begin).await?;
         if verify && batch.is_empty() {
-            begin = Begin::Front;
+            (begin, asked) = (Begin::Front, Instant::now());
             (batch, taken) = self.take("claim", claim, limit, begin).await?;
         }
-        self.state().marks.claimed(started, begin, taken);
+        let took = asked.elapsed();
+        self.state().marks.claimed(started, took, begin, taken);
         Ok(batch)
     }
 

@@ -9,6 +9,14 @@ use std::time::{Duration, Instant};
 
 /// How often a scan begins at the front.
 const WHOLE_INTERVAL: Duration = Duration::from_millis(250);
+/// A scan from the front passes all due events of topics that other routes take: when one of these
+/// is down, its whole backlog. The pause is at least this many times what the last one took, so
+/// that a lane spends a small share of its time on them…
+const WHOLE_PAUSE_FACTOR: u32 = 20;
+/// … and at most this long.
+const WHOLE_PAUSE_MAX: Duration = Duration::from_secs(15);
+/// What a scan from the front may take to be made for certainty alone.
+const WHOLE_CHEAP: Duration = Duration::from_millis(50);
 /// How often expired leases are looked for: not at every claim, which would double idle polls.
 const TAKEOVER_INTERVAL: Duration = Duration::from_millis(250);
 /// How far behind the mark scans begin: most transactions are shorter, so that their rows are found
@@ -46,6 +54,9 @@ pub(crate) struct Marks {
     lease: Duration,
     claim: ClaimMark,
     whole_claim_at: Instant,
+    /// What the last two scans from the front took. The lesser counts: one may have waited for a
+    /// connection.
+    whole_claim_took: [Duration; 2],
     takeover_at: Instant,
     /// When no expired lease was left.
     nothing_expired_at: Option<Instant>,
@@ -66,6 +77,7 @@ impl Marks {
             lease,
             claim: ClaimMark::Unknown,
             whole_claim_at: now,
+            whole_claim_took: [Duration::ZERO; 2],
             takeover_at: now,
             nothing_expired_at: None,
             whole_takeover_at: now,
@@ -99,18 +111,32 @@ impl Marks {
     /// Whether an empty answer must be verified from the front: who claims until nothing comes must
     /// not stop before the end.
     pub(crate) fn verify(&self, begin: Begin) -> bool {
-        begin != Begin::Front && !matches!(self.claim, ClaimMark::Idle(_))
+        begin != Begin::Front
+            && !matches!(self.claim, ClaimMark::Idle(_))
+            && self.whole_cost() <= WHOLE_CHEAP
     }
 
-    /// A claim, begun at `started`, ended.
-    pub(crate) fn claimed(&mut self, started: Instant, begin: Begin, taken: Option<Taken>) {
+    /// A claim, begun at `started`, ended; its last scan took so long.
+    pub(crate) fn claimed(
+        &mut self,
+        started: Instant,
+        took: Duration,
+        begin: Begin,
+        taken: Option<Taken>,
+    ) {
         if begin == Begin::Front {
-            self.whole_claim_at = started + WHOLE_INTERVAL;
+            self.whole_claim_took = [self.whole_claim_took[1], took];
+            let pause = self.whole_cost().saturating_mul(WHOLE_PAUSE_FACTOR);
+            self.whole_claim_at = started + pause.clamp(WHOLE_INTERVAL, WHOLE_PAUSE_MAX);
         }
         self.claim = match taken {
             Some(taken) => ClaimMark::Taken(taken),
             None => ClaimMark::Idle(started),
         };
+    }
+
+    fn whole_cost(&self) -> Duration {
+        self.whole_claim_took[0].min(self.whole_claim_took[1])
     }
 
     /// Rows became due behind the mark: the next claim begins at the front.
@@ -176,10 +202,11 @@ mod tests {
         let mut marks = Marks::new(now, LEASE);
         assert_eq!(marks.claim(now), Begin::Front);
         let mark = |due_us, id| Begin::At { due_us, id };
-        marks.claimed(now, Begin::Front, Some(taken(5_000_000, false)));
+        marks.claimed(now, MS, Begin::Front, Some(taken(5_000_000, false)));
         assert_eq!(marks.claim(now + MS), mark(4_000_000, i64::MIN));
         marks.claimed(
             now + MS,
+            MS,
             mark(4_000_000, i64::MIN),
             Some(taken(6_000_000, true)),
         );
@@ -187,7 +214,7 @@ mod tests {
         assert_eq!(marks.claim(now + 250 * MS), Begin::Front);
         marks.given_back();
         assert_eq!(marks.claim(now + MS), Begin::Front);
-        marks.claimed(now, Begin::Front, Some(taken(i64::MIN, false)));
+        marks.claimed(now, MS, Begin::Front, Some(taken(i64::MIN, false)));
         assert_eq!(
             marks.claim(now + MS),
             Begin::Front,
@@ -195,14 +222,41 @@ mod tests {
         );
     }
 
+    /// Case: another route's broker is down and its backlog stands at the front.
+    #[test]
+    fn i7_costly_looks_at_the_front_are_rare() {
+        let now = Instant::now();
+        let mut marks = Marks::new(now, LEASE);
+        marks.claimed(now, 400 * MS, Begin::Front, None);
+        assert_eq!(marks.claim(now + 250 * MS), Begin::Front, "once is chance");
+        marks.claimed(now, 300 * MS, Begin::Front, None);
+        let begin = marks.claim(now + 5_999 * MS);
+        assert_eq!(begin, Begin::Ago(6_999_000));
+        assert_eq!(marks.claim(now + 6_000 * MS), Begin::Front);
+        marks.claimed(now + MS, MS, begin, Some(taken(5_000_000, false)));
+        let begin = marks.claim(now + 2 * MS);
+        assert!(!marks.verify(begin), "not for certainty alone");
+        for _ in 0..2 {
+            marks.claimed(now, Duration::from_secs(60), Begin::Front, None);
+        }
+        assert_eq!(
+            marks.claim(now + WHOLE_PAUSE_MAX),
+            Begin::Front,
+            "never put off for ever"
+        );
+        marks.claimed(now, MS, Begin::Front, Some(taken(5_000_000, false)));
+        assert_eq!(marks.claim(now + 250 * MS), Begin::Front);
+        assert!(marks.verify(marks.claim(now + MS)));
+    }
+
     #[test]
     fn the_first_empty_claim_is_verified() {
         let now = Instant::now();
         let mut marks = Marks::new(now, LEASE);
         assert!(!marks.verify(Begin::Front));
-        marks.claimed(now, Begin::Front, Some(taken(0, true)));
+        marks.claimed(now, MS, Begin::Front, Some(taken(0, true)));
         assert!(marks.verify(marks.claim(now + MS)));
-        marks.claimed(now, Begin::Front, None);
+        marks.claimed(now, MS, Begin::Front, None);
         let begin = marks.claim(now + 3 * MS);
         assert_eq!(begin, Begin::Ago(1_003_000));
         assert!(!marks.verify(begin), "idle polls are not doubled");

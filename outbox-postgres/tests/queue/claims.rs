@@ -302,3 +302,29 @@ async fn late_commits_behind_the_mark_are_found() {
     })
     .await;
 }
+
+/// SQL may write any due time, and a backlog may have but one.
+#[tokio::test]
+async fn a_backlog_due_since_ever_is_claimed_in_parts() {
+    with_database(async |db| {
+        let queue = db.queue().await;
+        for due in ["-infinity", "4713-01-01 00:00:00+00 BC", "epoch"] {
+            let lane = lane(&queue, "w").await;
+            db.fill(25).await;
+            db.sql(&format!(
+                "UPDATE outbox.queue SET next_attempt_at = '{due}' WHERE status = 'pending'"
+            ))
+            .await;
+            let mut claimed = 0;
+            loop {
+                let batch = lane.claim(limit(10)).await.unwrap();
+                if batch.is_empty() {
+                    break;
+                }
+                claimed += batch.events.len();
+            }
+            assert_eq!(claimed, 25, "{due}");
+        }
+    })
+    .await;
+}
