@@ -2,17 +2,17 @@
 
 use outbox_core::{Error, ErrorKind, Outcome, Publisher, Scope};
 use outbox_redis::RedisPublisher;
+use outbox_testkit::servers::Redis;
 
-use crate::{
-    server::Server,
-    support::{all_delivered, configured, entries, failed, numbers, publisher, run},
+use crate::support::{
+    all_delivered, configured, connection, entries, failed, numbers, publisher, run,
 };
 
 const PASSWORD: &str = "p@ss:w/ord%21";
 const ENCODED: &str = "p%40ss%3Aw%2Ford%2521";
 
-fn url(server: &Server, user: &str, password: &str) -> String {
-    format!("redis://{user}:{password}@127.0.0.1:{}", server.port())
+fn url(server: &Redis, user: &str, password: &str) -> String {
+    format!("redis://{user}:{password}@{}", server.address())
 }
 
 fn shows_no_secret(publisher: &RedisPublisher, error: &Error) {
@@ -24,14 +24,14 @@ fn shows_no_secret(publisher: &RedisPublisher, error: &Error) {
 
 #[tokio::test]
 async fn creds_in_log_passwords_are_checked_and_never_shown() {
-    let server = Server::start().await;
-    let mut connection = server.connection().await;
+    let server = Redis::start().unwrap();
+    let mut connection = connection(&server.url()).await;
     run(
         &mut connection,
         &format!("CONFIG SET requirepass {PASSWORD}"),
     )
     .await;
-    let with_select = format!("{}/1", server.url());
+    let with_select = format!("{}1", server.url());
     for url in [
         server.url(),
         with_select,
@@ -69,8 +69,8 @@ async fn creds_in_log_an_unreachable_server_shows_its_address_only() {
 #[tokio::test]
 async fn i7_a_forbidden_stream_fails_alone() {
     for transactional in [true, false] {
-        let server = Server::start().await;
-        let mut connection = server.connection().await;
+        let server = Redis::start().unwrap();
+        let mut connection = connection(&server.url()).await;
         run(&mut connection, "ACL SETUSER relay on >pw ~mine* +@all").await;
         let publisher = configured(&url(&server, "relay", "pw"), |c| {
             c.transactional = transactional;
@@ -99,8 +99,8 @@ async fn i7_a_forbidden_stream_fails_alone() {
 
 #[tokio::test]
 async fn forbidden_commands_stop_everything_and_hide_nothing() {
-    let server = Server::start().await;
-    let mut connection = server.connection().await;
+    let server = Redis::start().unwrap();
+    let mut connection = connection(&server.url()).await;
     run(&mut connection, "ACL SETUSER relay on >pw ~* +@all -xadd").await;
     let publisher = publisher(&url(&server, "relay", "pw"));
     let error = publisher.check().await.unwrap_err();
@@ -135,8 +135,8 @@ async fn forbidden_commands_stop_everything_and_hide_nothing() {
 /// CONFIG is often forbidden; the limit is then the usual one, or the one that is set.
 #[tokio::test]
 async fn a_user_with_the_fewest_rights_can_publish() {
-    let server = Server::start().await;
-    let mut connection = server.connection().await;
+    let server = Redis::start().unwrap();
+    let mut connection = connection(&server.url()).await;
     run(
         &mut connection,
         "ACL SETUSER relay on >pw ~* -@all +xadd +multi +exec",

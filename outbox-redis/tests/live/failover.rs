@@ -3,13 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use outbox_core::{ErrorKind, Outcome, Publisher, Scope};
+use outbox_testkit::servers::Redis;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{
-    server::Server,
-    support::{
-        all_delivered, configured, entries, failed, first_appearances, numbers, publisher, run,
-    },
+use crate::support::{
+    all_delivered, configured, connection, entries, failed, first_appearances, numbers, publisher,
+    run,
 };
 
 /// One address that leads to whichever server is the primary, as a service name does.
@@ -30,11 +29,11 @@ async fn switch(first: u16) -> (u16, tokio::sync::watch::Sender<u16>) {
     (port, target)
 }
 
-async fn replicate(replica: &Server, primary: &Server) {
-    let mut connection = replica.connection().await;
+async fn replicate(replica: &Redis, primary: &Redis) {
+    let mut connection = connection(&replica.url()).await;
     run(
         &mut connection,
-        &format!("REPLICAOF 127.0.0.1 {}", primary.port()),
+        &format!("REPLICAOF 127.0.0.1 {}", primary.address().port()),
     )
     .await;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
@@ -56,12 +55,12 @@ async fn replicate(replica: &Server, primary: &Server) {
 /// itself, and nothing is delivered that the primary has not.
 #[tokio::test]
 async fn redis_readonly_a_demoted_server_is_left() {
-    let (old, new) = (Server::start().await, Server::start().await);
-    let (port, target) = switch(old.port()).await;
+    let (old, new) = (Redis::start().unwrap(), Redis::start().unwrap());
+    let (port, target) = switch(old.address().port()).await;
     let publisher = publisher(&format!("redis://127.0.0.1:{port}"));
     all_delivered(&publisher.publish(&numbers("t", 0..10)).await);
     replicate(&new, &old).await;
-    run(&mut new.connection().await, "REPLICAOF NO ONE").await;
+    run(&mut connection(&new.url()).await, "REPLICAOF NO ONE").await;
     replicate(&old, &new).await;
 
     for outcome in publisher.publish(&numbers("t", 10..20)).await {
@@ -70,9 +69,9 @@ async fn redis_readonly_a_demoted_server_is_left() {
     let direct = crate::support::publisher(&old.url());
     let error = direct.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
-    target.send(new.port()).unwrap();
+    target.send(new.address().port()).unwrap();
     all_delivered(&publisher.publish(&numbers("t", 10..20)).await);
-    let stored = entries(&mut new.connection().await, "t").await;
+    let stored = entries(&mut connection(&new.url()).await, "t").await;
     assert!(first_appearances(&stored).into_iter().eq(0..20));
     assert_eq!(stored.len(), 20);
 }
@@ -80,12 +79,12 @@ async fn redis_readonly_a_demoted_server_is_left() {
 /// MASTERDOWN: a replica that lost its primary refuses everything.
 #[tokio::test]
 async fn a_replica_without_its_primary_is_waited_for() {
-    let (server, gone) = (Server::start().await, Server::start().await);
+    let (server, gone) = (Redis::start().unwrap(), Redis::start().unwrap());
     let publisher = publisher(&server.url());
     all_delivered(&publisher.publish(&numbers("t", 0..5)).await);
-    let mut connection = server.connection().await;
+    let mut connection = connection(&server.url()).await;
     run(&mut connection, "CONFIG SET replica-serve-stale-data no").await;
-    let port = gone.port();
+    let port = gone.address().port();
     drop(gone);
     run(&mut connection, &format!("REPLICAOF 127.0.0.1 {port}")).await;
     for outcome in publisher.publish(&numbers("t", 5..10)).await {
@@ -105,7 +104,7 @@ async fn a_replica_without_its_primary_is_waited_for() {
 
 #[tokio::test]
 async fn replicas_confirm_or_leave_doubt() {
-    let (primary, replica) = (Server::start().await, Server::start().await);
+    let (primary, replica) = (Redis::start().unwrap(), Redis::start().unwrap());
     replicate(&replica, &primary).await;
     let publisher = Arc::new(configured(&primary.url(), |c| {
         c.replicas_min = Some(1);
@@ -113,10 +112,10 @@ async fn replicas_confirm_or_leave_doubt() {
         c.pipeline_events_max = 3;
     }));
     all_delivered(&publisher.publish(&numbers("t", 0..5)).await);
-    let stored = entries(&mut replica.connection().await, "t").await;
+    let stored = entries(&mut connection(&replica.url()).await, "t").await;
     assert_eq!(stored.len(), 5, "delivered means that the replica has it");
 
-    replica.pause();
+    replica.pause().unwrap();
     let start = std::time::Instant::now();
     let outcomes = publisher.publish(&numbers("t", 5..10)).await;
     assert!(start.elapsed() < Duration::from_secs(4));
@@ -133,9 +132,9 @@ async fn replicas_confirm_or_leave_doubt() {
     for outcome in &outcomes[3..] {
         failed(outcome, ErrorKind::Unavailable, Scope::Destination);
     }
-    replica.resume();
+    replica.resume().unwrap();
     all_delivered(&publisher.publish(&numbers("t", 5..10)).await);
-    let stored = entries(&mut primary.connection().await, "t").await;
+    let stored = entries(&mut connection(&primary.url()).await, "t").await;
     assert!(first_appearances(&stored).into_iter().eq(0..10));
     assert_eq!(stored.len(), 13);
 }

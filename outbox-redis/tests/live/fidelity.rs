@@ -2,13 +2,11 @@
 
 use bytes::Bytes;
 use outbox_core::{Capabilities, ErrorKind, Event, Headers, OrderClass, Outcome, Publisher, Scope};
+use outbox_testkit::servers::Redis;
 
-use crate::{
-    server::Server,
-    support::{
-        all_delivered, connection, entries, first_appearances, numbers, publisher, run, shared_url,
-        stored, unique,
-    },
+use crate::support::{
+    all_delivered, connection, entries, first_appearances, numbers, publisher, run, shared_url,
+    stored, unique,
 };
 
 /// Case null-payload.
@@ -106,7 +104,7 @@ async fn i4_i10_bytes_headers_and_names_arrive_unchanged() {
 /// nothing in it becomes a command.
 #[tokio::test]
 async fn names_are_never_commands() {
-    let server = Server::start().await;
+    let server = Redis::start().unwrap();
     let publisher = publisher(&server.url());
     let names = [
         "a b",
@@ -135,7 +133,7 @@ async fn names_are_never_commands() {
             assert!(outcome.is_delivered(), "{index}: {outcome:?}");
         }
     }
-    let mut connection = server.connection().await;
+    let mut connection = connection(&server.url()).await;
     for (index, name) in names.iter().enumerate() {
         let stored = entries(&mut connection, name).await;
         assert_eq!(stored.len(), 1, "{name:?}");
@@ -152,7 +150,7 @@ async fn names_are_never_commands() {
 #[tokio::test]
 async fn oversize_is_refused_before_the_wire() {
     const LIMIT: usize = 1 << 20;
-    let server = Server::start_with(&["--proto-max-bulk-len", "1mb"]).await;
+    let server = Redis::start_with(&["--proto-max-bulk-len", "1mb"]).unwrap();
     let publisher = publisher(&server.url());
     let mut events = numbers("t", 0..7);
     for (index, bytes) in [(1, LIMIT - 1), (3, LIMIT), (5, LIMIT + 1)] {
@@ -170,7 +168,7 @@ async fn oversize_is_refused_before_the_wire() {
             assert!(outcome.is_delivered(), "{index}: {outcome:?}");
         }
     }
-    let stored = entries(&mut server.connection().await, "t").await;
+    let stored = entries(&mut connection(&server.url()).await, "t").await;
     let lengths: Vec<_> = stored
         .iter()
         .map(|e| e.bytes("payload").unwrap().len())
@@ -190,11 +188,11 @@ async fn oversize_is_refused_before_the_wire() {
 
 #[tokio::test]
 async fn i8_a_batch_of_100_000_goes_in_bounded_parts_and_in_order() {
-    let server = Server::start().await;
+    let server = Redis::start().unwrap();
     let publisher = publisher(&server.url());
     let events = numbers("t", 0..100_000);
     all_delivered(&publisher.publish(&events).await);
-    let mut connection = server.connection().await;
+    let mut connection = connection(&server.url()).await;
     let stored = entries(&mut connection, "t").await;
     assert_eq!(stored.len(), 100_000);
     assert!(first_appearances(&stored).into_iter().eq(0..100_000));
@@ -241,10 +239,10 @@ async fn an_empty_batch_and_concurrent_calls() {
 /// Case redis-maxlen-trim: only when asked.
 #[tokio::test]
 async fn redis_maxlen_trim_only_when_set() {
-    let server = Server::start().await;
+    let server = Redis::start().unwrap();
     let publisher = crate::support::configured(&server.url(), |c| c.stream_entries_max = Some(100));
     all_delivered(&publisher.publish(&numbers("trimmed", 0..2_000)).await);
-    let mut connection = server.connection().await;
+    let mut connection = connection(&server.url()).await;
     let stored = entries(&mut connection, "trimmed").await;
     assert!((100..400).contains(&stored.len()), "{}", stored.len());
     assert_eq!(stored.last().unwrap().number(), 1_999);

@@ -6,12 +6,10 @@ use std::{
 };
 
 use outbox_core::{Event, Publisher};
+use outbox_testkit::servers::Redis;
 use tracing::{Level, subscriber::DefaultGuard};
 
-use crate::{
-    server::Server,
-    support::{publisher, run, stored},
-};
+use crate::support::{connection, publisher, run, stored};
 
 /// Everything that this thread logs while the guard lives.
 #[derive(Clone, Default)]
@@ -47,8 +45,8 @@ impl Write for Log {
 /// Case redis-oom: a policy that may drop streams is told at the start.
 #[tokio::test]
 async fn redis_oom_check_warns_of_eviction() {
-    let server = Server::start().await;
-    let mut connection = server.connection().await;
+    let server = Redis::start().unwrap();
+    let mut connection = connection(&server.url()).await;
     let check = async || {
         let (log, _guard) = Log::start(Level::WARN);
         publisher(&server.url()).check().await.unwrap();
@@ -70,16 +68,16 @@ async fn redis_oom_check_warns_of_eviction() {
 
 #[tokio::test]
 async fn creds_in_log_at_no_level() {
-    let mut server = Server::start().await;
+    let mut server = Redis::start().unwrap();
     let (log, _guard) = Log::start(Level::TRACE);
-    let mut connection = server.connection().await;
+    let mut connection = connection(&server.url()).await;
     run(&mut connection, "CONFIG SET requirepass p@ss:w/ord%21").await;
     let event = Event::new("t", "T")
         .header("h", "se-cret header")
         .bytes("se-cret")
         .unwrap();
     let event = [stored(&event)];
-    let (encoded, port) = ("p%40ss%3Aw%2Ford%2521", server.port());
+    let (encoded, port) = ("p%40ss%3Aw%2Ford%2521", server.address().port());
     let right = publisher(&format!("redis://:{encoded}@127.0.0.1:{port}"));
     let wrong = publisher(&format!("redis://:wr0ng@127.0.0.1:{port}"));
     let mut shown = format!("{right:?} {wrong:?}");
@@ -88,7 +86,7 @@ async fn creds_in_log_at_no_level() {
         let check = publisher.check().await;
         shown = format!("{shown} {outcomes:?} {check:?}");
     }
-    server.kill();
+    server.kill().unwrap();
     for publisher in [&right, &wrong] {
         let outcomes = publisher.publish(&event).await;
         shown = format!("{shown} {outcomes:?}");

@@ -8,7 +8,6 @@ mod fidelity;
 mod log;
 mod outages;
 mod refusals;
-mod server;
 mod suite;
 mod support;
 mod tls;

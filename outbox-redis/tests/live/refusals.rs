@@ -3,21 +3,19 @@
 use std::time::{Duration, Instant};
 
 use outbox_core::{ErrorKind, Publisher, Scope};
+use outbox_testkit::servers::Redis;
 
-use crate::{
-    server::Server,
-    support::{
-        all_delivered, configured, entries, failed, first_appearances, numbers, publish_all,
-        publisher, run,
-    },
+use crate::support::{
+    all_delivered, configured, connection, entries, failed, first_appearances, numbers,
+    publish_all, publisher, run,
 };
 
 /// Case redis-oom: a full server refuses whole parts, so that nothing passes what was refused.
 #[tokio::test]
 async fn redis_oom_refuses_whole_parts_in_order() {
-    let server = Server::start().await;
+    let server = Redis::start().unwrap();
     let publisher = publisher(&server.url());
-    let mut connection = server.connection().await;
+    let mut connection = connection(&server.url()).await;
     run(&mut connection, "CONFIG SET maxmemory 5mb").await;
     let mut next = 0;
     let refused = loop {
@@ -51,8 +49,8 @@ async fn redis_oom_refuses_whole_parts_in_order() {
 #[tokio::test]
 async fn i7_a_key_of_another_type_fails_alone() {
     for transactional in [true, false] {
-        let server = Server::start().await;
-        let mut connection = server.connection().await;
+        let server = Redis::start().unwrap();
+        let mut connection = connection(&server.url()).await;
         run(&mut connection, "SET taken x").await;
         let publisher = configured(&server.url(), |c| c.transactional = transactional);
         let mut events = numbers("t", 0..10);
@@ -73,18 +71,14 @@ async fn i7_a_key_of_another_type_fails_alone() {
 
 #[tokio::test]
 async fn a_server_that_loads_is_waited_for() {
-    let mut server = Server::start_with(&["--appendonly", "no"]).await;
+    let mut server = Redis::start_with(&["--appendonly", "no"]).unwrap();
     let publisher = publisher(&server.url());
-    let mut connection = server.connection().await;
+    let mut filling = connection(&server.url()).await;
     for key in 0..100 {
-        run(
-            &mut connection,
-            &format!("SET key{key} {}", "x".repeat(2_000)),
-        )
-        .await;
+        run(&mut filling, &format!("SET key{key} {}", "x".repeat(2_000))).await;
     }
-    run(&mut connection, "SAVE").await;
-    server.kill();
+    run(&mut filling, "SAVE").await;
+    server.kill().unwrap();
     // 100 keys at 20 ms each.
     let slowly = [
         "--appendonly",
@@ -95,7 +89,8 @@ async fn a_server_that_loads_is_waited_for() {
         "20000",
     ];
     let often = ["--loading-process-events-interval-bytes", "1024"];
-    server.start_again(&[&slowly[..], &often[..]].concat());
+    let arguments = [&slowly[..], &often[..]].concat();
+    server.restart_unready(&arguments).unwrap();
     let start = Instant::now();
     let mut loading = 0;
     loop {
@@ -111,15 +106,15 @@ async fn a_server_that_loads_is_waited_for() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(loading > 0, "the server was never seen loading");
-    let stored = entries(&mut server.connection().await, "t").await;
+    let stored = entries(&mut connection(&server.url()).await, "t").await;
     assert_eq!(stored.len(), 3, "what was refused did not land");
 }
 
 /// The last id of a stream is used up: only that stream is at fault.
 #[tokio::test]
 async fn a_used_up_stream_is_its_own_fault() {
-    let server = Server::start().await;
-    let mut connection = server.connection().await;
+    let server = Redis::start().unwrap();
+    let mut connection = connection(&server.url()).await;
     let last = u64::MAX;
     run(&mut connection, &format!("XADD full {last}-{last} a b")).await;
     let publisher = publisher(&server.url());
@@ -132,9 +127,9 @@ async fn a_used_up_stream_is_its_own_fault() {
 
 #[tokio::test]
 async fn redis_oom_for_a_while_costs_no_event() {
-    let server = Server::start().await;
+    let server = Redis::start().unwrap();
     let publisher = publisher(&server.url());
-    let mut connection = server.connection().await;
+    let mut connection = connection(&server.url()).await;
     all_delivered(&publisher.publish(&numbers("t", 0..10)).await);
     run(&mut connection, "CONFIG SET maxmemory 1").await;
     let raise = async {

@@ -6,25 +6,25 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use outbox_core::{Headers, Publisher, StoredEvent};
 use outbox_redis::RedisConfig;
-use outbox_testkit::publisher_suite::{Limited, PublisherGates, PublisherHarness, Received};
+use outbox_testkit::{
+    publisher_suite::{Limited, PublisherGates, PublisherHarness, Received},
+    servers::Redis,
+};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{
-    server::Server,
-    support::{Entry, configured, entries, run, unique},
-};
+use crate::support::{Entry, configured, connection, entries, run, unique};
 
 /// The least that Redis allows.
 const FIELD_BYTES_MAX: &str = "1mb";
 
 struct RedisHarness {
-    server: Server,
+    server: Redis,
     transactional: bool,
 }
 
 impl RedisHarness {
-    async fn start(transactional: bool) -> Self {
-        let server = Server::start_with(&["--proto-max-bulk-len", FIELD_BYTES_MAX]).await;
+    fn start(transactional: bool) -> Self {
+        let server = Redis::start_with(&["--proto-max-bulk-len", FIELD_BYTES_MAX]).unwrap();
         Self {
             server,
             transactional,
@@ -56,7 +56,7 @@ impl PublisherHarness for RedisHarness {
     }
 
     fn broker(&self) -> Option<SocketAddr> {
-        Some(SocketAddr::from(([127, 0, 0, 1], self.server.port())))
+        Some(self.server.address())
     }
 
     async fn topic(&self) -> String {
@@ -64,13 +64,13 @@ impl PublisherHarness for RedisHarness {
     }
 
     async fn consume(&self, topic: &str) -> Vec<Received> {
-        let stored = entries(&mut self.server.connection().await, topic).await;
+        let stored = entries(&mut connection(&self.server.url()).await, topic).await;
         stored.iter().map(received).collect()
     }
 
     async fn refusing_topic(&self) -> Option<String> {
         let topic = unique("taken");
-        let mut connection = self.server.connection().await;
+        let mut connection = connection(&self.server.url()).await;
         run(&mut connection, &format!("SET {topic} text")).await;
         Some(topic)
     }
@@ -108,9 +108,9 @@ fn received(entry: &Entry) -> Received {
 }
 
 mod transactions {
-    outbox_testkit::publisher_suite!(super::RedisHarness::start(true).await);
+    outbox_testkit::publisher_suite!(super::RedisHarness::start(true));
 }
 
 mod single_commands {
-    outbox_testkit::publisher_suite!(super::RedisHarness::start(false).await);
+    outbox_testkit::publisher_suite!(super::RedisHarness::start(false));
 }

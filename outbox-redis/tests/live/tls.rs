@@ -27,20 +27,18 @@ fn tls_needs_the_feature() {
 #[tokio::test]
 async fn i15_certificates_are_checked() {
     use outbox_core::{Publisher as _, Scope};
+    use outbox_testkit::{free_port, servers::Redis};
 
-    use crate::{
-        server::{Server, free_port},
-        support::{all_delivered, entries, failed, numbers, publisher},
-    };
+    use crate::support::{all_delivered, connection, entries, failed, numbers, publisher};
 
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(path("cert.pem"), made.cert.pem()).unwrap();
     std::fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
-    let port = free_port().to_string();
+    let port = free_port().unwrap().to_string();
     let text = |name: &str| path(name).to_str().unwrap().to_owned();
-    let server = Server::start_with(&[
+    let server = Redis::start_with(&[
         "--tls-port",
         &port,
         "--tls-cert-file",
@@ -52,7 +50,7 @@ async fn i15_certificates_are_checked() {
         "--tls-auth-clients",
         "no",
     ])
-    .await;
+    .unwrap();
 
     let url = format!("rediss://user:p%40ss@localhost:{port}");
     let outcomes = publisher(&url).publish(&numbers("t", 0..2)).await;
@@ -64,7 +62,12 @@ async fn i15_certificates_are_checked() {
     let trusting = RedisPublisher::new(with_ca(&url, &path("cert.pem"))).unwrap();
     trusting.check().await.unwrap();
     all_delivered(&trusting.publish(&numbers("t", 0..2)).await);
-    assert_eq!(entries(&mut server.connection().await, "t").await.len(), 2);
+    assert_eq!(
+        entries(&mut connection(&server.url()).await, "t")
+            .await
+            .len(),
+        2
+    );
 
     refused(with_ca("redis://localhost", &path("cert.pem")), "rediss");
     refused(with_ca(&url, &path("absent.pem")), "can't be read");

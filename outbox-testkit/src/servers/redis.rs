@@ -88,7 +88,26 @@ impl Redis {
     /// The server's own words, when it does not start.
     pub fn restart(&mut self) -> io::Result<()> {
         self.stop()?;
-        let log = self.log();
+        let mut process = self.spawn()?;
+        let (log, address) = (self.log(), self.address());
+        process.wait_until(&log, || answers(address))?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Starts it again with these arguments in place of the earlier ones, and does not wait: it may
+    /// not listen yet, or be loading its data.
+    ///
+    /// # Errors
+    /// When the program can't be started. A server that ends at once is not noticed.
+    pub fn restart_unready(&mut self, arguments: &[&str]) -> io::Result<()> {
+        self.stop()?;
+        self.arguments = arguments.iter().map(ToString::to_string).collect();
+        self.process = Some(self.spawn()?);
+        Ok(())
+    }
+
+    fn spawn(&self) -> io::Result<Process> {
         let mut command = Command::new(&self.program);
         command
             .args([
@@ -102,9 +121,7 @@ impl Redis {
             .args(["--appendonly", "yes", "--appendfsync", "always", "--dir"])
             .arg(self.folder.path())
             .args(&self.arguments);
-        let address = self.address();
-        let process = self.process.insert(Process::start(&mut command, &log)?);
-        process.wait_until(&log, || answers(address))
+        Process::start(&mut command, &self.log())
     }
 
     /// SIGSTOP: connections stay open and nothing is answered, until [`resume`](Self::resume).

@@ -73,6 +73,25 @@ fn redis_takes_arguments_and_tells_its_own_words() {
 }
 
 #[test]
+fn redis_is_not_waited_for_when_a_test_wants_to_see_it_load() {
+    let mut redis = Redis::start_with(&["--appendonly", "no"]).unwrap();
+    for key in 0..50 {
+        let set = format!("SET key{key} {}", "x".repeat(2_000));
+        assert_eq!(ask(&redis, &set, WAIT).unwrap(), "+OK");
+    }
+    assert_eq!(ask(&redis, "SAVE", WAIT).unwrap(), "+OK");
+    // 50 keys at 20 ms each: ready after a second.
+    let arguments = ["--appendonly", "no", "--key-load-delay", "20000"];
+    redis.restart_unready(&arguments).unwrap();
+    let not_ready = ask(&redis, "PING", WAIT).map_or(true, |answer| answer != "+PONG");
+    assert!(not_ready, "it was waited for");
+    redis.restart().unwrap();
+    assert_eq!(ask(&redis, "EXISTS key49", WAIT).unwrap(), ":1");
+    let kept = ask(&redis, "CONFIG GET key-load-delay", WAIT).unwrap();
+    assert!(kept.contains("20000"), "{kept}");
+}
+
+#[test]
 fn a_dropped_redis_leaves_nothing_behind() {
     let redis = Redis::start().unwrap();
     let (address, log) = (redis.address(), redis.log());
