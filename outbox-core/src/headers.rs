@@ -1,8 +1,14 @@
 //! User headers: ordered, duplicates kept, values are bytes.
 
+use std::{collections::BTreeMap, fmt};
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::{Value, error::Category, json, value::RawValue};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -58,24 +64,68 @@ impl Headers {
     }
 
     /// Reads the exact form, or the object form of SQL writers (`{"name": "text", …}`; numbers and
-    /// booleans are taken as their JSON text).
+    /// booleans are taken as the text that stands there, to the last digit).
     ///
     /// # Errors
     /// `InvalidEvent`, message scope, when the JSON has neither form: the event can't be published
     /// as written and belongs to the dead letters.
+    pub fn parse_json(json: &str) -> Result<Self> {
+        let pairs = match json.trim_start().as_bytes().first() {
+            Some(b'{') => serde_json::from_str(json).map(|Object(pairs)| pairs),
+            Some(b'[') => serde_json::from_str(json),
+            Some(b'n') => serde_json::from_str(json).map(|()| Vec::new()),
+            _ => {
+                return Err(malformed(
+                    "headers are neither an object nor an array of pairs",
+                ));
+            }
+        };
+        let pairs: Vec<(String, &RawValue)> = pairs.map_err(|error| match error.classify() {
+            Category::Data => malformed("an entry of headers is not a pair [name, value]"),
+            _ => malformed("headers can't be read as JSON"),
+        })?;
+        pairs
+            .into_iter()
+            .map(|(name, value)| {
+                let value = header_value(&name, value.get())?;
+                Ok((name, value))
+            })
+            .collect::<Result<_>>()
+            .map(Self)
+    }
+
+    /// As [`parse_json`](Self::parse_json), of JSON that is parsed already; numbers then have the
+    /// digits that the parser left.
+    ///
+    /// # Errors
+    /// The same.
     pub fn from_json(json: &Value) -> Result<Self> {
-        match json {
-            Value::Null => Ok(Self::new()),
-            Value::Object(map) => map
-                .iter()
-                .map(|(name, value)| Ok((name.clone(), header_value(name, value)?)))
-                .collect::<Result<_>>()
-                .map(Self),
-            Value::Array(items) => items.iter().map(pair).collect::<Result<_>>().map(Self),
-            _ => Err(malformed(
-                "headers are neither an object nor an array of pairs",
-            )),
+        Self::parse_json(&json.to_string())
+    }
+}
+
+/// The members of a JSON object in their order, as they stand.
+struct Object<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(members)
+            }
         }
+        deserializer.deserialize_map(Members).map(Self)
     }
 }
 
@@ -90,30 +140,24 @@ impl<N: Into<String>, V: Into<Bytes>> FromIterator<(N, V)> for Headers {
     }
 }
 
-fn pair(item: &Value) -> Result<(String, Bytes)> {
-    match item.as_array().map(Vec::as_slice) {
-        Some([Value::String(name), value]) => Ok((name.clone(), header_value(name, value)?)),
-        _ => Err(malformed("an entry of headers is not a pair [name, value]")),
-    }
-}
-
-fn header_value(name: &str, value: &Value) -> Result<Bytes> {
-    match value {
-        Value::String(text) => Ok(Bytes::from(text.clone())),
-        Value::Number(_) | Value::Bool(_) => Ok(Bytes::from(value.to_string())),
-        Value::Object(map) if map.len() == 1 => match map.get("b64") {
-            Some(Value::String(text)) => STANDARD.decode(text).map(Bytes::from).map_err(|e| {
-                malformed("a header's b64 is no base64")
-                    .context("header", name)
-                    .source(e)
-            }),
-            _ => {
-                Err(malformed("a header's value is an object without b64").context("header", name))
-            }
-        },
-        _ => Err(
-            malformed("a header's value is neither text nor {\"b64\": …}").context("header", name),
-        ),
+/// `json` is one JSON value.
+fn header_value(name: &str, json: &str) -> Result<Bytes> {
+    let wrong = |what| malformed(what).context("header", name);
+    match json.as_bytes().first() {
+        Some(b'"') => serde_json::from_str::<String>(json)
+            .map(Bytes::from)
+            .map_err(|_| wrong("a header's value is no text")),
+        Some(b'-' | b'0'..=b'9' | b't' | b'f') => Ok(Bytes::copy_from_slice(json.as_bytes())),
+        Some(b'{') => {
+            let members: BTreeMap<String, String> = serde_json::from_str(json).unwrap_or_default();
+            let text = members.get("b64").filter(|_| members.len() == 1);
+            let text = text.ok_or_else(|| wrong("a header's value is an object without b64"))?;
+            STANDARD
+                .decode(text)
+                .map(Bytes::from)
+                .map_err(|error| wrong("a header's b64 is no base64").source(error))
+        }
+        _ => Err(wrong("a header's value is neither text nor {\"b64\": …}")),
     }
 }
 
@@ -141,6 +185,44 @@ mod tests {
         assert_eq!(headers.get("a").unwrap(), "x");
         assert_eq!(headers.get("n").unwrap(), "12");
         assert_eq!(headers.get("b").unwrap(), "true");
+    }
+
+    #[test]
+    fn i10_numbers_keep_every_digit() {
+        let json = r#" {"n": 123456789012345678901234567890, "p": 1.10, "e": 1e400, "p": -0} "#;
+        let headers = Headers::parse_json(json).unwrap();
+        let values: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name, std::str::from_utf8(value).unwrap()))
+            .collect();
+        let expected = [
+            ("n", "123456789012345678901234567890"),
+            ("p", "1.10"),
+            ("e", "1e400"),
+            ("p", "-0"),
+        ];
+        assert_eq!(values, expected);
+        let pairs = Headers::parse_json(r#"[["n", 1.10], ["t", "\u00e9"]]"#).unwrap();
+        assert_eq!(pairs.get("n").unwrap(), "1.10");
+        assert_eq!(pairs.get("t").unwrap(), "é");
+        assert!(Headers::parse_json("null").unwrap().is_empty());
+    }
+
+    #[test]
+    fn broken_json_is_refused() {
+        for bad in [
+            "",
+            "{",
+            "[",
+            "nul",
+            "{} x",
+            r#"{"a": }"#,
+            r#"["a", 1]"#,
+            r#"[["a", 1, 2]]"#,
+        ] {
+            let error = Headers::parse_json(bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidEvent, "{bad}");
+        }
     }
 
     #[test]

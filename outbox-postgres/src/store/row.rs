@@ -72,9 +72,9 @@ fn event(row: &PgRow, position: Position, bytes_max: usize) -> Result<StoredEven
     }
     let read_at_us = int8(row, Column::ReadAt)?;
     let headers = match raw(row, Column::Headers) {
-        Some(json) => serde_json::from_slice(json)
+        Some(json) => std::str::from_utf8(json)
             .map_err(|_| invalid("headers can't be read as JSON"))
-            .and_then(|json| Headers::from_json(&json))?,
+            .and_then(Headers::parse_json)?,
         None => Headers::new(),
     };
     let payload = raw(row, Column::PayloadBytes).or_else(|| raw(row, Column::Payload));
