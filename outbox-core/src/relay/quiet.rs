@@ -1,8 +1,10 @@
 //! Bounds log lines of a loop that fails again and again (I8).
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
+
+use crate::error::ErrorKind;
 
 /// Lets a few lines through per window and counts the others.
 #[derive(Debug)]
@@ -47,6 +49,17 @@ impl Quiet {
     }
 }
 
+/// The same for each kind of failure by itself: one that goes on must not hide a new one.
+#[derive(Debug, Default)]
+pub(super) struct QuietByKind(BTreeMap<ErrorKind, Quiet>);
+
+impl QuietByKind {
+    /// As [`Quiet::line`], two lines a minute for each kind.
+    pub(super) fn line(&mut self, kind: ErrorKind) -> Option<u64> {
+        self.0.entry(kind).or_insert_with(Quiet::for_loop).line()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +72,14 @@ mod tests {
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(quiet.line(), Some(998));
         assert_eq!(quiet.line(), Some(0));
+    }
+    #[tokio::test(start_paused = true)]
+    async fn i8_a_failure_that_goes_on_does_not_hide_a_new_one() {
+        let mut quiet = QuietByKind::default();
+        let lines: usize = (0..100)
+            .filter_map(|_| quiet.line(ErrorKind::Unavailable))
+            .count();
+        assert_eq!(lines, 2);
+        assert_eq!(quiet.line(ErrorKind::SchemaMissing), Some(0));
     }
 }

@@ -18,7 +18,7 @@ use super::{
     gates::{Gates, Jitter},
     health::Health,
     lane::{LaneEnd, LaneTask},
-    quiet::Quiet,
+    quiet::{Quiet, QuietByKind},
     settle::store_pause,
     telemetry::Telemetry,
 };
@@ -53,8 +53,10 @@ pub(super) struct RouteContext {
     default_policy: RetryPolicy,
     health: Health,
     store_failing: AtomicBool,
-    store_lines: Mutex<Quiet>,
-    destination_lines: Mutex<Quiet>,
+    store_lines: Mutex<QuietByKind>,
+    destination_lines: Mutex<QuietByKind>,
+    /// Events settled too late: no failure of the store, and no reason to be silent about one.
+    lost_lines: Mutex<Quiet>,
     /// Recoveries have bounds of their own: the last failure must not hide that it is over.
     store_recoveries: Mutex<Quiet>,
     destination_recoveries: Mutex<Quiet>,
@@ -63,6 +65,11 @@ pub(super) struct RouteContext {
 
 fn line(quiet: &Mutex<Quiet>) -> Option<u64> {
     quiet.lock().unwrap_or_else(PoisonError::into_inner).line()
+}
+
+fn line_of(quiet: &Mutex<QuietByKind>, error: &Error) -> Option<u64> {
+    let mut quiet = quiet.lock().unwrap_or_else(PoisonError::into_inner);
+    quiet.line(error.kind())
 }
 
 impl RouteContext {
@@ -92,8 +99,9 @@ impl RouteContext {
             jitter,
             health,
             store_failing: AtomicBool::new(false),
-            store_lines: Mutex::new(Quiet::for_loop()),
-            destination_lines: Mutex::new(Quiet::for_loop()),
+            store_lines: Mutex::default(),
+            destination_lines: Mutex::default(),
+            lost_lines: Mutex::new(Quiet::for_loop()),
             store_recoveries: Mutex::new(Quiet::for_loop()),
             destination_recoveries: Mutex::new(Quiet::for_loop()),
             event_lines: Mutex::new(Quiet::new(EVENT_LINES_PER_MINUTE, Duration::from_secs(60))),
@@ -122,7 +130,7 @@ impl RouteContext {
         self.store_failing.store(true, Ordering::Relaxed);
         self.health.store(Some(error));
         self.telemetry.store_failure(operation, error);
-        if let Some(suppressed) = line(&self.store_lines) {
+        if let Some(suppressed) = line_of(&self.store_lines, error) {
             warn!(route = self.name, %error, suppressed, remedy = remedy(error.kind()), "store failed");
         }
     }
@@ -135,7 +143,7 @@ impl RouteContext {
             route.open = true;
             route.last_error = Some(error.to_string());
         });
-        if let Some(suppressed) = line(&self.destination_lines) {
+        if let Some(suppressed) = line_of(&self.destination_lines, error) {
             let publisher = self.publisher.name();
             warn!(route = self.name, publisher, %error, suppressed, remedy = remedy(error.kind()), "destination failed, route paused");
         }
@@ -173,7 +181,7 @@ impl RouteContext {
         let pause = self
             .gates
             .topic_failed(topic, now, error, self.jitter.unit());
-        if let Some(suppressed) = line(&self.destination_lines) {
+        if let Some(suppressed) = line_of(&self.destination_lines, error) {
             warn!(route = self.name, topic, %error, suppressed, remedy = remedy(error.kind()), "topic failed, its events wait");
         }
         pause
@@ -221,7 +229,7 @@ impl RouteContext {
 
     pub(super) fn log_lost(&self, lane: &Arc<dyn Lane>, events: u64) {
         self.telemetry.leases_lost.increment(events);
-        if let Some(suppressed) = line(&self.store_lines) {
+        if let Some(suppressed) = line(&self.lost_lines) {
             warn!(route = self.name, lane = %lane.id(), events, suppressed, "settled too late: no longer this relay's events");
         }
     }

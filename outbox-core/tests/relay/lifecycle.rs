@@ -253,8 +253,8 @@ async fn wrong_settings_are_named() {
         base: Duration::ZERO,
         ..BreakerPolicy::default()
     };
-    let built = outbox_core::Relay::builder(Arc::new(one_lane()))
+    let refused = outbox_core::Relay::builder(Arc::new(one_lane()))
         .route(Route::new("a", Arc::new(good())).breaker(spinning))
         .build();
-    assert!(built.err().unwrap().to_string().contains("field=base"));
+    assert!(refused.err().unwrap().to_string().contains("field=base"));
 }
