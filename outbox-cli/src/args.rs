@@ -162,7 +162,7 @@ pub(crate) struct DeadListArgs {
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
     /// Go on behind this position, which the list before printed last.
-    #[arg(long, value_name = "POSITION")]
+    #[arg(long, value_name = "POSITION", allow_negative_numbers = true)]
     pub(crate) after: Option<i64>,
     /// Print one JSON object a line.
     #[arg(long)]

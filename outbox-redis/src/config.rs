@@ -73,6 +73,8 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     humantime::parse_duration(&text).map_err(D::Error::custom)
 }
 
+const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 impl RedisConfig {
     /// The defaults for this URL.
     pub fn new(url: impl Into<String>) -> Self {
@@ -105,6 +107,14 @@ impl RedisConfig {
             ("replicas_min", self.replicas_min != Some(0)),
             ("field_bytes_max", self.field_bytes_max != Some(0)),
         ];
+        let durations = [
+            ("publish_timeout", self.publish_timeout),
+            ("connect_timeout", self.connect_timeout),
+        ];
+        // Points in time are a sum of now and a setting, and must not overflow.
+        if let Some((setting, _)) = durations.iter().find(|(_, time)| *time > DURATION_MAX) {
+            return Err(wrong("the setting must be at most 365 days").context("setting", setting));
+        }
         match positive.iter().find(|(_, good)| !good) {
             None => Ok(()),
             Some((setting, _)) => {
@@ -197,6 +207,16 @@ mod tests {
             let error = config.validate().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Configuration);
             assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn endless_durations_are_refused_by_name() {
+        for name in ["publish_timeout", "connect_timeout"] {
+            let text = format!("url = 'redis://h'\n{name} = '18446744073709551615s'");
+            let config: RedisConfig = toml::from_str(&text).unwrap();
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
         }
     }
 

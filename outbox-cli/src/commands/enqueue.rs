@@ -10,7 +10,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use outbox_core::{Event, EventBuilder, Headers, InvalidEvent};
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::{
@@ -41,7 +41,13 @@ pub(crate) fn read(args: EnqueueArgs) -> Result<Vec<Event>, Failure> {
 pub(crate) async fn write(events: Vec<Event>, config: StoreConfig) -> Result<(), Failure> {
     store::enqueue(config, &events).await?;
     let ids: Vec<_> = events.iter().map(|event| event.id().to_string()).collect();
-    print(&(ids.join("\n") + "\n"))
+    print(&(ids.join("\n") + "\n")).map_err(|error| {
+        let count = events.len();
+        Failure::failed(format!(
+            "enqueue: {count} events are written and only their ids could not be printed; do not \
+             repeat it ({error})"
+        ))
+    })
 }
 
 /// The event that the flags describe.
@@ -109,7 +115,7 @@ struct Line {
     aggregate_type: Option<String>,
     aggregate_id: Option<String>,
     content_type: Option<String>,
-    headers: Option<Value>,
+    headers: Option<Box<RawValue>>,
     /// As `30s` or `10m`.
     deliver_after: Option<String>,
     #[serde(default, deserialize_with = "present")]
@@ -193,7 +199,8 @@ fn event(line: &str) -> Result<Event, String> {
     if let Some(delay) = line.deliver_after {
         event = event.deliver_after(delay_of(&delay)?);
     }
-    let headers = line.headers.as_ref().map(Headers::from_json).transpose();
+    let headers = line.headers.as_deref().map(RawValue::get);
+    let headers = headers.map(Headers::parse_json).transpose();
     let headers = headers.map_err(|error| error.to_string())?;
     for (name, value) in headers.iter().flat_map(Headers::iter) {
         event = event.header(name, value.clone());

@@ -222,13 +222,17 @@ impl RouteConfig {
                 .validate()
                 .map_err(|error| error.context("route", &name))?;
         }
+        let breaker = breaker(&settings.breaker);
+        breaker
+            .validate()
+            .map_err(|error| error.context("route", &name))?;
         Ok(Self {
             publisher: publisher(&name, settings.publisher)?,
             name,
             topics,
             policies,
             strict_order: settings.strict_order.unwrap_or(false),
-            breaker: breaker(&settings.breaker),
+            breaker,
         })
     }
 }
