@@ -3,6 +3,7 @@
 pub mod faulty;
 pub mod memory;
 pub mod ordered_suite;
+pub mod program;
 pub mod proxy;
 pub mod publisher_suite;
 mod run;

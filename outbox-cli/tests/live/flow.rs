@@ -164,7 +164,7 @@ fn stdout_lines_can_be_enqueued_again() {
 fn drained(place: &Place, count: i64) -> String {
     let mut relay =
         crate::support::Running::start(place.command(&["relay", "--publisher", "stdout"]));
-    let stdout = relay.child.stdout.take().unwrap();
+    let stdout = relay.take_stdout();
     place.wait_for(
         "SELECT count(*) FROM outbox.queue WHERE status = 'done'",
         count,

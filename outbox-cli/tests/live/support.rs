@@ -1,15 +1,16 @@
 //! A database of its own for each test, and the program as a child process.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
+use outbox_testkit::program::Program;
 use redis::Commands;
+use rustix::process::Signal;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use uuid::Uuid;
 
@@ -269,117 +270,68 @@ fn ended(child: &mut Child, patience: Duration) -> ExitStatus {
     }
 }
 
-/// A relay at work. Killed when dropped.
-pub(crate) struct Running {
-    pub(crate) child: Child,
-    log: Arc<Mutex<String>>,
-    readers: Vec<JoinHandle<()>>,
-}
+/// A relay at work, and the waiting for it.
+pub(crate) struct Running(Program);
 
 impl Running {
     /// Starts it; its standard output is a pipe that the test may take.
     pub(crate) fn start(mut command: Command) -> Self {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let lines = Arc::clone(&log);
-        let reader = std::thread::spawn(move || {
-            for line in stderr.lines() {
-                let line = line.unwrap();
-                let mut log = lines.lock().unwrap();
-                log.push_str(&line);
-                log.push('\n');
-            }
-        });
-        Self {
-            child,
-            log,
-            readers: vec![reader],
-        }
+        command.stdout(Stdio::piped());
+        Self(Program::start(command))
+    }
+
+    /// The pipe of its standard output; once.
+    pub(crate) fn take_stdout(&mut self) -> ChildStdout {
+        self.0.take_stdout().unwrap()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.0.signal(signal);
+    }
+
+    /// Time of processors that it used so far.
+    pub(crate) fn processor_time(&self) -> Duration {
+        self.0.processor_time()
     }
 
     /// What it wrote to standard error so far.
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        let lines = self.0.log();
+        lines
+            .iter()
+            .flat_map(|line| [line.as_str(), "\n"])
+            .collect()
     }
 
     /// Waits for a text in its log.
+    #[track_caller]
     pub(crate) fn wait_for_log(&self, text: &str) {
-        wait(&format!("{text:?} in the log"), || {
-            self.log().contains(text)
-        });
-    }
-
-    /// Sends a signal.
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
+        wait(&format!("{text:?} in the log"), || self.0.logged(text));
     }
 
     /// Waits for its end; gives code and log.
+    #[track_caller]
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let status = ended(&mut self.child, PATIENCE);
-        for reader in self.readers.drain(..) {
-            reader.join().unwrap();
-        }
+        wait("the end of the program", || !self.0.is_running());
+        let status = self.0.wait();
         (status.code(), self.log())
     }
 
     /// Stops it as a supervisor does; it must drain and end well.
     #[track_caller]
     pub(crate) fn stop(self) -> String {
-        self.signal(rustix::process::Signal::TERM);
+        self.signal(Signal::TERM);
         let (code, log) = self.end();
         assert_eq!(code, Some(0), "{log}");
         log
     }
 
     /// An answer of its HTTP server: status and body.
+    #[track_caller]
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         self.wait_for_log("serving /metrics");
-        let log = self.log();
-        let address = log
-            .split("address=")
-            .nth(1)
-            .unwrap()
-            .split_whitespace()
-            .next()
-            .unwrap();
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, body.to_owned())
-    }
-
-    /// Time of processors that it used so far, in clock ticks (a hundredth of a second).
-    pub(crate) fn ticks(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let fields: Vec<_> = stat
-            .rsplit_once(')')
-            .unwrap()
-            .1
-            .split_whitespace()
-            .collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.get(path)
     }
 }
 

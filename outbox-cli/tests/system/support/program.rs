@@ -2,15 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Read as _, Write as _},
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
-    thread::JoinHandle,
+    ops::{Deref, DerefMut},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use outbox_testkit::eventually;
-use rustix::process::{Pid, Signal, kill_process};
+use outbox_testkit::{eventually, program::Program};
+use rustix::process::Signal;
 
 use super::until;
 
@@ -58,47 +56,13 @@ pub(crate) fn clean(command: &mut Command) -> &mut Command {
     command
 }
 
-/// A process at work. Killed when dropped.
-pub(crate) struct Running {
-    child: Child,
-    log: Arc<Mutex<Vec<String>>>,
-    reader: Option<JoinHandle<()>>,
-}
+/// A process at work, and the waiting for it.
+pub(crate) struct Running(Program);
 
 impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let lines = Arc::clone(&log);
-        let reader = std::thread::spawn(move || {
-            for line in stderr.lines() {
-                lines.lock().unwrap().push(line.unwrap());
-            }
-        });
-        Self {
-            child,
-            log,
-            reader: Some(reader),
-        }
-    }
-
-    /// The lines that it wrote to standard error so far.
-    pub(crate) fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
-    }
-
-    /// Whether a line has this text.
-    pub(crate) fn logged(&self, text: &str) -> bool {
-        self.log
-            .lock()
-            .unwrap()
-            .iter()
-            .any(|line| line.contains(text))
+        command.stdout(Stdio::null());
+        Self(Program::start(command))
     }
 
     /// Waits for a line with this text.
@@ -116,19 +80,9 @@ impl Running {
         }
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// SIGKILL.
+    /// SIGKILL, and waits until it is gone.
     pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Whether it still runs.
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
+        self.0.kill();
     }
 
     /// Waits for its end; gives the exit code (`None` after a signal) and how long it took.
@@ -136,10 +90,7 @@ impl Running {
         let since = Instant::now();
         until("the end of the process", async || !self.is_running()).await;
         let took = since.elapsed();
-        if let Some(reader) = self.reader.take() {
-            reader.join().unwrap();
-        }
-        (self.child.wait().unwrap().code(), took)
+        (self.wait().code(), took)
     }
 
     /// Stops it as a supervisor does; it must drain and end well. Gives its log.
@@ -151,39 +102,10 @@ impl Running {
         log
     }
 
-    /// Time of processors that it used so far.
-    pub(crate) fn processor_time(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let fields: Vec<_> = stat
-            .rsplit_once(')')
-            .unwrap()
-            .1
-            .split_whitespace()
-            .collect();
-        let ticks = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        // Linux tells it in hundredths of a second on every platform.
-        Duration::from_millis(ticks * 10)
-    }
-
     /// The body of an answer of its HTTP server.
     pub(crate) async fn get(&self, path: &str) -> String {
         self.until_log("serving /metrics").await;
-        let log = self.log();
-        let address = log
-            .iter()
-            .find_map(|line| line.split("address=").nth(1))
-            .and_then(|rest| rest.split_whitespace().next())
-            .unwrap()
-            .to_owned();
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+        self.0.get(path).1
     }
 
     /// The sum of a metric over all its labels.
@@ -199,10 +121,16 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Deref for Running {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.0
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Program {
+        &mut self.0
     }
 }
