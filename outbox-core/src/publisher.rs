@@ -59,7 +59,8 @@ pub trait Publisher: Send + Sync {
     /// publisher stays usable.
     async fn publish(&self, events: &[StoredEvent]) -> Vec<Outcome>;
 
-    /// Whether it can work: reachable, signed in, permitted. Sends no message.
+    /// Whether it can work: reachable, signed in, permitted. Sends no message. Asked at the start, and
+    /// as the probe of a paused destination for which no event waits.
     async fn check(&self) -> Result<()> {
         Ok(())
     }

@@ -42,7 +42,7 @@ pub struct PgConfig {
     #[serde(default = "statement_timeout", deserialize_with = "duration")]
     pub statement_timeout: Duration,
     /// How long a claim stays its worker's without a renewal. Default 30 s: what a killed relay had
-    /// in flight waits this long.
+    /// in flight waits this long. At least 100 ms.
     #[serde(default = "lease", deserialize_with = "duration")]
     pub lease: Duration,
     /// Lanes of each route of a relay. Default 2: one claims while the other settles.
