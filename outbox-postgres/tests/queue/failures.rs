@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use outbox_core::{ErrorKind, Scope, Store as _};
 use outbox_postgres::{PgConfig, PgQueue};
+use outbox_testkit::servers::Postgres;
 use sqlx::postgres::PgPoolOptions;
 
 use crate::support::{Db, lane, limit, wait, with_database};
@@ -29,6 +30,33 @@ async fn failure(url: String) -> outbox_core::Error {
     }
     assert_eq!(error.failure_scope(), Scope::Destination);
     error
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_is_refused_by_check_and_claim() {
+    let mut server = Postgres::start().unwrap();
+    let queue = PgQueue::connect(PgConfig::new(server.url())).await.unwrap();
+    queue.migrate().await.unwrap();
+    let lane = lane(&queue, "w").await;
+    tokio::task::block_in_place(|| server.restart_as_standby()).unwrap();
+    let queue = PgQueue::connect(PgConfig::new(server.url())).await.unwrap();
+    let refused = queue.check().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnly, "{refused}");
+    assert!(refused.to_string().contains("standby"), "{refused}");
+    // A relay whose primary became a standby: its old connections are gone, later claims are refused.
+    let mut claim = lane.claim(limit(1)).await;
+    for _ in 0..10 {
+        if claim
+            .as_ref()
+            .is_err_and(|e| e.kind() == ErrorKind::ReadOnly)
+        {
+            break;
+        }
+        claim = lane.claim(limit(1)).await;
+    }
+    let refused = claim.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnly, "{refused}");
+    assert_eq!(refused.failure_scope(), Scope::Destination);
 }
 
 #[tokio::test]

@@ -119,6 +119,17 @@ impl Postgres {
         }
     }
 
+    /// Starts it again as a hot standby that waits for more WAL: reads are answered, writes refused.
+    /// It stays one through restarts.
+    ///
+    /// # Errors
+    /// As [`restart`](Self::restart).
+    pub fn restart_as_standby(&mut self) -> io::Result<()> {
+        self.stop()?;
+        std::fs::write(self.data().join("standby.signal"), "")?;
+        self.restart()
+    }
+
     fn try_start(&mut self) -> io::Result<()> {
         let mut command = self.unprivileged("postgres");
         command.arg("-D").arg(self.data());
