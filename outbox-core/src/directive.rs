@@ -66,17 +66,17 @@ pub fn remedy(kind: ErrorKind) -> &'static str {
             "check user, password, token or certificate in the configuration"
         }
         ErrorKind::Unavailable => {
-            "start the server or check host, port and network; it is tried again by itself"
+            "start the server or check host, port and network; a relay tries again by itself"
         }
         ErrorKind::ConnectionLost => {
-            "check the server and the network; it is tried again by itself"
+            "check the server and the network; a relay tries again by itself"
         }
         ErrorKind::Timeout => {
-            "check the load of the server and the network; it is tried again by itself"
+            "check the load of the server and the network; a relay tries again by itself"
         }
         ErrorKind::Throttled => "the server asked for a pause; raise its quota if it is lasting",
         ErrorKind::OutOfSpace => "give the server memory or disk, or trim what it keeps",
-        ErrorKind::ReadOnly => "point the address at the primary; it is tried again by itself",
+        ErrorKind::ReadOnly => "point the address at the primary; a relay tries again by itself",
         ErrorKind::Conflict => "nothing to do: it is tried again at once",
         ErrorKind::LeaseLost => {
             "nothing to do: another worker took over; a longer lease makes it rarer"

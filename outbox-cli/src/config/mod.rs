@@ -3,6 +3,7 @@
 //! [`model`] is what file and environment may say, [`layers`] reads and merges them, and
 //! [`resolve`] turns the result and the flags into checked settings.
 
+mod defaults;
 mod duration;
 mod layers;
 mod model;
@@ -10,10 +11,10 @@ mod overlap;
 mod resolve;
 mod secret;
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use defaults::set;
 pub(crate) use duration::parse_duration;
 pub(crate) use layers::load;
 pub(crate) use model::{LogFormat, PublisherKind, PublisherSettings, Settings, StoreKind};
-#[cfg(any(feature = "postgres", feature = "redis"))]
-pub(crate) use resolve::set;
 pub(crate) use resolve::{Config, LogConfig, PublisherConfig, RouteConfig, StoreConfig};
 pub(crate) use secret::Secret;

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use outbox_core::{BreakerPolicy, RelayConfig, RetryPolicy, TopicPattern, TopicSet, WorkerId};
+use outbox_core::{BreakerPolicy, RelayConfig, RetryPolicy, TopicPattern, TopicSet};
 
 use super::{
-    duration::Span,
+    defaults::{breaker, duration, relay, retry},
     model::{
-        BreakerSettings, LogFormat, LogSettings, PublisherKind, PublisherSettings, RelaySettings,
-        RetrySettings, RouteSettings, Settings, StoreKind, StoreSettings, Topics,
+        LogFormat, LogSettings, PublisherKind, PublisherSettings, RouteSettings, Settings,
+        StoreKind, StoreSettings, Topics,
     },
     overlap,
     secret::{Secret, value_or_file},
@@ -247,10 +247,15 @@ fn publisher(route: &str, settings: PublisherSettings) -> Result<PublisherConfig
     let kind = settings
         .kind
         .or_else(|| url.as_ref().and_then(kind_of_url))
-        .ok_or_else(|| {
+        // No part of the URL is shown: without a scheme all of it may be a secret.
+        .ok_or_else(|| match &url {
+            Some(_) => format!("{key}.url is of no broker that is known here"),
+            None => format!("route `{route}` has no publisher"),
+        })
+        .map_err(|what| {
             Failure::usage(format!(
-                "configuration: route `{route}` has no publisher — give --publisher-url \
-             redis://host:6379 or --publisher stdout, or set {key}"
+                "configuration: {what} — give --publisher-url redis://host:6379 or --publisher \
+                 stdout, or set {key}"
             ))
         })?;
     match (kind, url, settings.of_a_broker()) {
@@ -272,69 +277,6 @@ fn publisher(route: &str, settings: PublisherSettings) -> Result<PublisherConfig
 fn kind_of_url(url: &Secret) -> Option<PublisherKind> {
     let (scheme, _) = url.expose().split_once("://")?;
     matches!(scheme, "redis" | "rediss").then_some(PublisherKind::Redis)
-}
-
-fn duration(span: Option<Span>) -> Option<Duration> {
-    span.map(|span| span.0)
-}
-
-/// Sets what was written and keeps the rest.
-pub(crate) fn set<T>(target: &mut T, written: Option<T>) {
-    if let Some(value) = written {
-        *target = value;
-    }
-}
-
-fn relay(settings: RelaySettings) -> RelayConfig {
-    let mut config = RelayConfig::default();
-    set(&mut config.batch_events_max, settings.batch_events_max);
-    set(&mut config.batch_bytes_max, settings.batch_bytes_max);
-    set(&mut config.poll_min, duration(settings.poll_min));
-    set(&mut config.poll_max, duration(settings.poll_max));
-    set(
-        &mut config.publish_timeout,
-        duration(settings.publish_timeout),
-    );
-    set(
-        &mut config.shutdown_grace,
-        duration(settings.shutdown_grace),
-    );
-    set(
-        &mut config.acquire_interval,
-        duration(settings.acquire_interval),
-    );
-    set(
-        &mut config.inspect_interval,
-        duration(settings.inspect_interval),
-    );
-    set(
-        &mut config.store_backoff_max,
-        duration(settings.store_backoff_max),
-    );
-    config.worker = settings.worker.map(WorkerId);
-    config
-}
-
-fn retry(settings: &RetrySettings, mut policy: RetryPolicy) -> RetryPolicy {
-    set(&mut policy.base, duration(settings.base));
-    set(&mut policy.factor, settings.factor);
-    set(&mut policy.cap, duration(settings.cap));
-    set(&mut policy.attempts_max, settings.attempts_max);
-    set(&mut policy.crashes_max, settings.crashes_max);
-    set(
-        &mut policy.topic_patience,
-        duration(settings.topic_patience),
-    );
-    set(&mut policy.on_dead, settings.on_dead.map(Into::into));
-    policy
-}
-
-fn breaker(settings: &BreakerSettings) -> BreakerPolicy {
-    let mut policy = BreakerPolicy::default();
-    set(&mut policy.base, duration(settings.base));
-    set(&mut policy.cap, duration(settings.cap));
-    set(&mut policy.probe_timeout, duration(settings.probe_timeout));
-    policy
 }
 
 #[cfg(test)]
@@ -463,7 +405,11 @@ mod tests {
                 &["--publisher", "stdout", "--publisher-url", "redis://h"],
                 "no meaning for the publisher stdout",
             ),
-            ("", &["--publisher-url", "amqp://h"], "has no publisher"),
+            (
+                "",
+                &["--publisher-url", "amqp://h"],
+                "no broker that is known",
+            ),
             (
                 "[routes.a]\npublisher = { kind = \"stdout\" }",
                 &["--topic", "x"],

@@ -142,9 +142,12 @@ fn up_one(folder: &Path, service: &'static dyn Service, url: Option<String>) -> 
     };
 
     if let Some(url) = url {
-        let version = service
-            .version(&programs, &url)
-            .with_context(|| format!("the server of {} does not answer", service.url_variable()))?;
+        let version = service.version(&programs, &url).with_context(|| {
+            format!(
+                "the server of {0} does not answer: start it, or unset {0} to have one started",
+                service.url_variable()
+            )
+        })?;
         return Ok(server(url, version, None, false));
     }
 
