@@ -17,7 +17,7 @@ use super::{
     config::{RelayConfig, Route},
     gates::{Gates, Jitter},
     health::Health,
-    lane::{LaneEnd, LaneTask},
+    lane::LaneTask,
     quiet::{Quiet, QuietByKind},
     settle::store_pause,
     telemetry::Telemetry,
@@ -237,7 +237,7 @@ impl RouteContext {
 
 /// Works the route until told to stop; every lane is released and the publisher closed in the end.
 pub(super) async fn run_route(context: Arc<RouteContext>, stop: CancellationToken) {
-    let mut lanes: JoinSet<(LaneId, LaneEnd)> = JoinSet::new();
+    let mut lanes: JoinSet<()> = JoinSet::new();
     let mut held: BTreeMap<LaneId, CancellationToken> = BTreeMap::new();
     let mut tasks: BTreeMap<tokio::task::Id, LaneId> = BTreeMap::new();
     let mut failures = 0;
@@ -247,7 +247,7 @@ pub(super) async fn run_route(context: Arc<RouteContext>, stop: CancellationToke
             () = stop.cancelled() => break,
             Some(ended) = lanes.join_next_with_id() => {
                 let task = match &ended {
-                    Ok((task, _)) => *task,
+                    Ok((task, ())) => *task,
                     Err(panic) => {
                         // A defect. Its leases run out by themselves; the others go on.
                         error!(route = context.name, error = %panic, "lane task failed");
@@ -283,7 +283,7 @@ async fn acquire(
     context: &Arc<RouteContext>,
     stop: &CancellationToken,
     held: &mut BTreeMap<LaneId, CancellationToken>,
-    lanes: &mut JoinSet<(LaneId, LaneEnd)>,
+    lanes: &mut JoinSet<()>,
     tasks: &mut BTreeMap<tokio::task::Id, LaneId>,
 ) -> crate::Result<()> {
     let ids: Vec<LaneId> = held.keys().cloned().collect();

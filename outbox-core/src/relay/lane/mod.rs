@@ -27,17 +27,8 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    store::{Batch, BatchToken, Lane, LaneId, Settlement},
+    store::{Batch, BatchToken, Lane, Settlement},
 };
-
-/// How a lane task ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum LaneEnd {
-    /// Told to stop; everything is given back.
-    Stopped,
-    /// Lost to another worker, or given up because its state is in doubt: acquire it anew.
-    Lost,
-}
 
 /// Whether the loop goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +132,7 @@ impl LaneTask {
     }
 
     /// Works the lane until told to stop or until it is lost; in the end the lane is released.
-    pub(super) async fn run(mut self) -> (LaneId, LaneEnd) {
+    pub(super) async fn run(mut self) {
         self.load_blocked().await;
         let mut grace_ends = Instant::now();
         loop {
@@ -172,7 +163,7 @@ impl LaneTask {
                 () = sleep_until(wake), if self.phase == Phase::Working => {}
             }
         }
-        self.finish().await
+        self.finish().await;
     }
 
     async fn load_blocked(&mut self) {
@@ -273,7 +264,7 @@ impl LaneTask {
 
     /// Gives back what is left. A batch whose answers did not come in time was not settled: it is
     /// published again, with the same ids (I3, I4).
-    async fn finish(mut self) -> (LaneId, LaneEnd) {
+    async fn finish(mut self) {
         self.return_probe(Instant::now());
         drop((
             self.claiming.take(),
@@ -296,11 +287,5 @@ impl LaneTask {
         if let Some(error) = failure {
             self.context.store_failed("release", &error);
         }
-        let end = if self.phase == Phase::Lost {
-            LaneEnd::Lost
-        } else {
-            LaneEnd::Stopped
-        };
-        (self.lane.id().clone(), end)
     }
 }
