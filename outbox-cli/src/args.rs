@@ -227,6 +227,9 @@ pub(crate) struct EnqueueArgs {
     /// A header. May be repeated.
     #[arg(long = "header", value_name = "NAME=VALUE")]
     pub(crate) headers: Vec<OsString>,
+    /// Write it only once: an event with a key that is known is left out, and its id not printed.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) dedup_key: Option<OsString>,
     /// The media type of the payload; JSON is checked unless another one is given.
     #[arg(long, default_value = "application/json", value_name = "TYPE")]
     pub(crate) content_type: OsString,
@@ -243,7 +246,7 @@ pub(crate) struct EnqueueArgs {
     #[arg(long)]
     pub(crate) tombstone: bool,
     /// Read one JSON object a line, all written in one transaction or none.
-    #[arg(long, conflicts_with_all = ["topic", "event_type", "key", "aggregate", "headers", "deliver_after"])]
+    #[arg(long, conflicts_with_all = ["topic", "event_type", "key", "aggregate", "headers", "dedup_key", "deliver_after"])]
     pub(crate) stdin: bool,
 }
 

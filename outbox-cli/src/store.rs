@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outbox_core::{ErrorKind, Event, OutboxStore};
+use outbox_core::{Enqueued, ErrorKind, Event, OutboxStore};
 
 use crate::{
     config::{StoreConfig, StoreKind},
@@ -49,8 +49,11 @@ pub(crate) fn migrations(kind: StoreKind, schema: Option<&str>) -> Result<String
     }
 }
 
-/// Writes events in one transaction.
-pub(crate) async fn enqueue(config: StoreConfig, events: &[Event]) -> Result<(), Failure> {
+/// Writes events in one transaction and tells which were written.
+pub(crate) async fn enqueue(
+    config: StoreConfig,
+    events: &[Event],
+) -> Result<Vec<Enqueued>, Failure> {
     match config.kind {
         StoreKind::PostgresQueue => postgres::enqueue(config, events).await,
     }
@@ -62,7 +65,7 @@ mod postgres {
 
     use outbox_postgres::{DoneMode, PgConfig, PgQueue};
 
-    use super::{Arc, Event, Failure, OutboxStore, StoreConfig};
+    use super::{Arc, Enqueued, Event, Failure, OutboxStore, StoreConfig};
     use crate::config::set;
 
     pub(super) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
@@ -89,7 +92,10 @@ mod postgres {
         Ok(text)
     }
 
-    pub(super) async fn enqueue(config: StoreConfig, events: &[Event]) -> Result<(), Failure> {
+    pub(super) async fn enqueue(
+        config: StoreConfig,
+        events: &[Event],
+    ) -> Result<Vec<Enqueued>, Failure> {
         let queue = PgQueue::connect(settings(config)).await?;
         Ok(queue.enqueue(events).await?)
     }
@@ -117,7 +123,7 @@ mod postgres {
 
 #[cfg(not(feature = "postgres"))]
 mod postgres {
-    use super::{Arc, Event, Failure, OutboxStore, StoreConfig};
+    use super::{Arc, Enqueued, Event, Failure, OutboxStore, StoreConfig};
 
     fn left_out<T>() -> Result<T, Failure> {
         Err(Failure::usage(
@@ -140,7 +146,7 @@ mod postgres {
     }
 
     #[expect(clippy::unused_async, reason = "the form of the one that connects")]
-    pub(super) async fn enqueue(_: StoreConfig, _: &[Event]) -> Result<(), Failure> {
+    pub(super) async fn enqueue(_: StoreConfig, _: &[Event]) -> Result<Vec<Enqueued>, Failure> {
         left_out()
     }
 }

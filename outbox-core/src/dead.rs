@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::{
     error::{ErrorKind, Result},
-    event::StoredEvent,
     store::{DeadReason, FailureNote, Position},
+    stored_event::StoredEvent,
 };
 
 /// Which dead letters are meant: those that fit every part that is set. Empty: all of them.

@@ -1,16 +1,14 @@
-//! The event as the producer builds it and as the store hands it to a publisher.
+//! The event as the producer builds it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
     headers::Headers,
     limits::{InvalidEvent, Limits, check_name, check_text},
-    store::Position,
 };
 
 /// Header names that the wire mappings write themselves (compared without regard to case).
@@ -49,7 +47,10 @@ pub struct Event {
     content_type: Option<String>,
     payload: Option<Bytes>,
     headers: Headers,
+    dedup_key: Option<String>,
     deliver_after: Option<Duration>,
+    /// What it was checked against, for those who add to it later.
+    limits: Limits,
 }
 
 impl Event {
@@ -72,9 +73,10 @@ impl Event {
                 content_type: None,
                 payload: None,
                 headers: Headers::new(),
+                dedup_key: None,
                 deliver_after: None,
+                limits: Limits::default(),
             },
-            limits: Limits::default(),
         }
     }
 
@@ -118,9 +120,31 @@ impl Event {
     pub fn headers(&self) -> &Headers {
         &self.headers
     }
+    /// What makes it one of a kind for the producer: see [`EventBuilder::dedup_key`].
+    pub fn dedup_key(&self) -> Option<&str> {
+        self.dedup_key.as_deref()
+    }
     /// How long after its insert it may first be sent, on the database's clock (I12).
     pub fn deliver_after(&self) -> Option<Duration> {
         self.deliver_after
+    }
+    /// The limits that it was checked against.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+    /// Payload, headers and names together, as [`Limits::event_bytes_max`] counts them.
+    pub fn byte_len(&self) -> usize {
+        byte_len(
+            [&self.topic, &self.event_type],
+            [
+                &self.key,
+                &self.aggregate_type,
+                &self.aggregate_id,
+                &self.content_type,
+            ],
+            &self.headers,
+            self.payload.as_ref(),
+        )
     }
 }
 
@@ -130,7 +154,6 @@ impl Event {
 #[must_use = "an event is made by json, bytes or tombstone"]
 pub struct EventBuilder {
     event: Event,
-    limits: Limits,
 }
 
 impl EventBuilder {
@@ -175,6 +198,16 @@ impl EventBuilder {
         }
         self
     }
+    /// Lets the store write the event only once, however often the producer repeats its work: an
+    /// event whose key is known already is reported as [`Enqueued::Duplicate`](crate::Enqueued) and
+    /// not written. The key must be the same in every repetition and no other event's: the id of the
+    /// command or of the message that caused it, never a name such as aggregate id plus event type,
+    /// which two events share. It is the outbox's own and is not sent to the broker. Held to
+    /// [`Limits::key_bytes_max`].
+    pub fn dedup_key(mut self, dedup_key: impl Into<String>) -> Self {
+        self.event.dedup_key = Some(dedup_key.into());
+        self
+    }
     /// Holds the event back for this long after its insert, on the database's clock.
     pub fn deliver_after(mut self, delay: Duration) -> Self {
         self.event.deliver_after = Some(delay);
@@ -182,7 +215,7 @@ impl EventBuilder {
     }
     /// Other limits than the default ones, for brokers that take less or more.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.event.limits = limits;
         self
     }
 
@@ -216,7 +249,8 @@ impl EventBuilder {
     }
 
     fn finish(self) -> Result<Event, InvalidEvent> {
-        let Self { event, limits } = self;
+        let event = self.event;
+        let limits = event.limits;
         let texts = [
             ("key", &event.key, limits.key_bytes_max),
             (
@@ -234,6 +268,9 @@ impl EventBuilder {
             &event.headers,
             limits.name_bytes_max,
         )?;
+        if let Some(dedup_key) = &event.dedup_key {
+            check_name("dedup key", dedup_key, limits.key_bytes_max)?;
+        }
         let too_long = |field, bytes, limit| {
             Err(InvalidEvent::TooLong {
                 field,
@@ -245,15 +282,7 @@ impl EventBuilder {
         if header_bytes > limits.header_bytes_max {
             return too_long("the headers", header_bytes, limits.header_bytes_max);
         }
-        let names: usize = texts
-            .iter()
-            .filter_map(|(_, text, _)| text.as_ref().map(String::len))
-            .sum();
-        let total = event.topic.len()
-            + event.event_type.len()
-            + names
-            + header_bytes
-            + event.payload.as_ref().map_or(0, Bytes::len);
+        let total = event.byte_len();
         if total > limits.event_bytes_max {
             return too_long(
                 "the event (payload, headers and names)",
@@ -267,7 +296,7 @@ impl EventBuilder {
 
 /// What no broker could take, whatever its limits: empty names, control characters, version 0, a
 /// header that the wire mapping writes itself.
-fn check_fields(
+pub(crate) fn check_fields(
     names: [(&'static str, &String); 2],
     event_version: u32,
     texts: [(&'static str, &Option<String>, usize); 4],
@@ -299,101 +328,16 @@ fn check_fields(
     Ok(())
 }
 
-/// An event as a store hands it out. Plain data: a store's author builds it from a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredEvent {
-    /// Where it stands in its store; unique there, and rising in commit order in ordered stores.
-    pub position: Position,
-    /// The id by which consumers drop copies.
-    pub id: Uuid,
-    /// Where it goes.
-    pub topic: String,
-    /// What orders it; `None` is not the same as empty.
-    pub key: Option<String>,
-    /// What happened.
-    pub event_type: String,
-    /// The schema version of the type.
-    pub event_version: u32,
-    /// What kind of thing it happened to.
-    pub aggregate_type: Option<String>,
-    /// Which one it happened to.
-    pub aggregate_id: Option<String>,
-    /// The media type of the payload.
-    pub content_type: Option<String>,
-    /// The payload, byte for byte; `None` is a tombstone.
-    pub payload: Option<Bytes>,
-    /// User headers.
-    pub headers: Headers,
-    /// When it was inserted, on the database's clock.
-    pub created_at: OffsetDateTime,
-    /// Which attempt this is, counted by the claim before the work (I9): 1 at the first.
-    pub attempts: u32,
-    /// How many times a process died, or lost its lease, with this event in flight.
-    pub crashes: u32,
-    /// How long ago it first failed, on the database's clock; `None` when it has not.
-    pub failing_for: Option<Duration>,
-}
-
-impl StoredEvent {
-    /// The event as a store sees it at its first claim.
-    pub fn from_event(event: &Event, position: Position, created_at: OffsetDateTime) -> Self {
-        Self {
-            position,
-            id: event.id,
-            topic: event.topic.clone(),
-            key: event.key().map(ToOwned::to_owned),
-            event_type: event.event_type.clone(),
-            event_version: event.event_version,
-            aggregate_type: event.aggregate_type.clone(),
-            aggregate_id: event.aggregate_id.clone(),
-            content_type: event.content_type.clone(),
-            payload: event.payload.clone(),
-            headers: event.headers.clone(),
-            created_at,
-            attempts: 1,
-            crashes: 0,
-            failing_for: None,
-        }
-    }
-
-    /// Checks what a writer of rows may have got wrong: stores call it on what they read, since
-    /// SQL writes rows that no [`EventBuilder`] has seen. Sizes are not checked; brokers differ.
-    ///
-    /// # Errors
-    /// [`InvalidEvent`] names the field that is malformed.
-    pub fn check(&self) -> Result<(), InvalidEvent> {
-        let texts = [
-            ("key", &self.key, usize::MAX),
-            ("aggregate type", &self.aggregate_type, usize::MAX),
-            ("aggregate id", &self.aggregate_id, usize::MAX),
-            ("content type", &self.content_type, usize::MAX),
-        ];
-        check_fields(
-            [("topic", &self.topic), ("event type", &self.event_type)],
-            self.event_version,
-            texts,
-            &self.headers,
-            usize::MAX,
-        )
-    }
-
-    /// Payload, headers and names together, in bytes: what batch limits count.
-    pub fn byte_len(&self) -> usize {
-        let names = [
-            &self.key,
-            &self.aggregate_type,
-            &self.aggregate_id,
-            &self.content_type,
-        ];
-        self.topic.len()
-            + self.event_type.len()
-            + names
-                .iter()
-                .filter_map(|text| text.as_ref().map(String::len))
-                .sum::<usize>()
-            + self.headers.byte_len()
-            + self.payload.as_ref().map_or(0, Bytes::len)
-    }
+/// Payload, headers and names together.
+pub(crate) fn byte_len(
+    names: [&String; 2],
+    texts: [&Option<String>; 4],
+    headers: &Headers,
+    payload: Option<&Bytes>,
+) -> usize {
+    let names: usize = names.into_iter().map(String::len).sum();
+    let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+    names + texts + headers.byte_len() + payload.map_or(0, Bytes::len)
 }
 
 #[cfg(test)]
@@ -440,6 +384,19 @@ mod tests {
     }
 
     #[test]
+    fn a_dedup_key_is_checked_like_a_key_and_never_empty() {
+        let of = |key: &str| Event::new("t", "T").dedup_key(key).tombstone();
+        let event = of("command-7").unwrap();
+        assert_eq!((event.dedup_key(), event.key()), (Some("command-7"), None));
+        assert_eq!(Event::new("t", "T").tombstone().unwrap().dedup_key(), None);
+        assert!(of(&"k".repeat(1024)).is_ok());
+        for bad in ["", "a\0b", "a\nb", &"k".repeat(1025)] {
+            let error = of(bad).unwrap_err().to_string();
+            assert!(error.contains("dedup key"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_tombstone_is_not_an_empty_payload() {
         assert_eq!(Event::new("t", "T").tombstone().unwrap().payload(), None);
         assert_eq!(
@@ -454,25 +411,6 @@ mod tests {
                 .tombstone()
                 .is_err()
         );
-    }
-
-    #[test]
-    fn stored_events_are_checked_whoever_wrote_them() {
-        let event = Event::new("t", "T").key("").bytes("x").unwrap();
-        let stored = StoredEvent::from_event(&event, Position(1), OffsetDateTime::UNIX_EPOCH);
-        assert_eq!(stored.check(), Ok(()));
-        let changes: [fn(&mut StoredEvent); 5] = [
-            |e| e.topic.clear(),
-            |e| e.event_type = "a\nb".to_owned(),
-            |e| e.key = Some("\0".to_owned()),
-            |e| e.event_version = 0,
-            |e| e.headers.push("Event-Id", "1"),
-        ];
-        for change in changes {
-            let mut wrong = stored.clone();
-            change(&mut wrong);
-            assert!(wrong.check().is_err(), "{wrong:?}");
-        }
     }
 
     #[test]

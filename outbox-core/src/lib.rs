@@ -16,15 +16,16 @@ mod publisher;
 mod relay;
 mod retry;
 mod store;
+mod stored_event;
 mod topic;
 
 pub use breaker::{Breaker, BreakerPolicy, Gate};
 pub use dead::{DeadFilter, DeadLetter, DeadLetters, DeadSummary, Page};
 pub use delivery::{Answer, Attempt, DeliveryState, Step, step};
 pub use directive::{Directive, classify, remedy};
-pub use enqueue::Enqueue;
+pub use enqueue::{Enqueue, Enqueued};
 pub use error::{Error, ErrorKind, Result, Scope};
-pub use event::{Event, EventBuilder, StoredEvent};
+pub use event::{Event, EventBuilder};
 pub use headers::Headers;
 pub use inspect::{BoundedCount, Inspect, Inspection, LaneInfo};
 pub use limits::{InvalidEvent, Limits};
@@ -37,4 +38,5 @@ pub use store::{
     Lane, LaneId, Migrated, OutboxStore, Position, Settled, Settlement, Store, Unreadable, Verdict,
     WorkerId,
 };
+pub use stored_event::StoredEvent;
 pub use topic::{TopicPattern, TopicSet};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{error::Result, event::StoredEvent, outcome::Outcome};
+use crate::{error::Result, outcome::Outcome, stored_event::StoredEvent};
 
 /// What is true of a publisher's order when something is refused after it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use crate::{
     dead::DeadLetters,
     error::{Error, ErrorKind, Result},
-    event::StoredEvent,
     inspect::Inspect,
+    stored_event::StoredEvent,
     topic::TopicSet,
 };
 

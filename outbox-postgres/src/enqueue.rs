@@ -1,10 +1,11 @@
 //! Writing events in the caller's transaction.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use outbox_core::{Enqueue, Error, ErrorKind, Event, Result};
+use outbox_core::{Enqueue, Enqueued, Error, ErrorKind, Event, Result};
 use serde_json::Value;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{Connection as _, PgConnection, Row as _};
+use uuid::Uuid;
 
 use crate::{
     error::from_sqlx,
@@ -70,9 +71,9 @@ impl PgOutbox {
 const OPERATION: &str = "enqueue";
 
 impl Enqueue<PgConnection> for PgOutbox {
-    async fn enqueue(&self, conn: &mut PgConnection, event: &Event) -> Result<()> {
+    async fn enqueue(&self, conn: &mut PgConnection, event: &Event) -> Result<Enqueued> {
         self.demand_transaction(conn)?;
-        sqlx::query(self.statements.enqueue.text())
+        let done = sqlx::query(self.statements.enqueue.text())
             .bind(event.id())
             .bind(event.topic())
             .bind(own_key(event))
@@ -84,19 +85,34 @@ impl Enqueue<PgConnection> for PgOutbox {
             .bind(headers(event))
             .bind(event.payload().map(|payload| &payload[..]))
             .bind(event.deliver_after().map(micros))
+            .bind(event.dedup_key())
             .execute(conn)
             .await
-            .map_err(|error| from_sqlx(OPERATION, None, &error))?;
-        Ok(())
+            .map_err(fail)?;
+        Ok(if done.rows_affected() == 0 {
+            Enqueued::Duplicate
+        } else {
+            Enqueued::Written
+        })
     }
 
-    async fn enqueue_all(&self, conn: &mut PgConnection, events: &[Event]) -> Result<()> {
+    async fn enqueue_all(
+        &self,
+        conn: &mut PgConnection,
+        events: &[Event],
+    ) -> Result<Vec<Enqueued>> {
         self.demand_transaction(conn)?;
         if events.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let versions = events.iter().map(version).collect::<Result<Vec<_>>>()?;
-        sqlx::query(self.statements.enqueue_all.text())
+        let keyed = events.iter().any(|event| event.dedup_key().is_some());
+        let statement = if keyed {
+            &self.statements.enqueue_all_told
+        } else {
+            &self.statements.enqueue_all
+        };
+        let query = sqlx::query(statement.text())
             .bind(column(events, Event::id))
             .bind(column(events, Event::topic))
             .bind(column(events, own_key))
@@ -110,11 +126,34 @@ impl Enqueue<PgConnection> for PgOutbox {
                 event.payload().map(|payload| &payload[..])
             }))
             .bind(column(events, |event| event.deliver_after().map(micros)))
-            .execute(conn)
-            .await
-            .map_err(|error| from_sqlx(OPERATION, None, &error))?;
-        Ok(())
+            .bind(column(events, Event::dedup_key));
+        let written = query.fetch_all(conn).await.map_err(fail)?;
+        if !keyed {
+            return Ok(vec![Enqueued::Written; events.len()]);
+        }
+        let mut ids: HashMap<Uuid, usize> = HashMap::with_capacity(written.len());
+        for row in &written {
+            let id = row.try_get(0).map_err(fail)?;
+            *ids.entry(id).or_default() += 1;
+        }
+        Ok(events.iter().map(|event| told(&mut ids, event)).collect())
     }
+}
+
+/// What became of the event, by the ids of the rows that were written: one id may be there twice.
+fn told(ids: &mut HashMap<Uuid, usize>, event: &Event) -> Enqueued {
+    match ids.get_mut(&event.id()) {
+        Some(rows) if *rows > 0 => {
+            *rows -= 1;
+            Enqueued::Written
+        }
+        _ => Enqueued::Duplicate,
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the form of map_err")]
+fn fail(error: sqlx::Error) -> Error {
+    from_sqlx(OPERATION, None, &error)
 }
 
 /// One part of every event.

@@ -6,10 +6,13 @@ use sqlx::{PgConnection, Row as _};
 use crate::sql::{Schema, SchemaStatements, script};
 
 /// The migrations in order; the version is the place in the list, from 1.
-const SCRIPTS: [(&str, &str); 1] = [("queue", include_str!("../migrations/0001_queue.sql"))];
+const SCRIPTS: [(&str, &str); 2] = [
+    ("queue", include_str!("../migrations/0001_queue.sql")),
+    ("dedup", include_str!("../migrations/0002_dedup.sql")),
+];
 
 /// The version that this program works with.
-pub(crate) const VERSION: i32 = 1;
+pub(crate) const VERSION: i32 = 2;
 
 const _: () = assert!(
     SCRIPTS.len() == VERSION as usize,

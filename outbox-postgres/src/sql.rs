@@ -128,6 +128,9 @@ impl Statements {
 pub(crate) struct WriterStatements {
     pub(crate) enqueue: Statement,
     pub(crate) enqueue_all: Statement,
+    /// The same, and tells which events it wrote. A role needs SELECT for that, so it is used only
+    /// where some may be left out.
+    pub(crate) enqueue_all_told: Statement,
 }
 
 impl WriterStatements {
@@ -135,6 +138,9 @@ impl WriterStatements {
         Self {
             enqueue: statement(schema.apply(file!("enqueue"))),
             enqueue_all: statement(schema.apply(file!("enqueue_all"))),
+            enqueue_all_told: statement(
+                schema.apply(concat!(file!("enqueue_all"), "RETURNING event_id")),
+            ),
         }
     }
 }

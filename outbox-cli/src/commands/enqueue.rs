@@ -8,7 +8,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use outbox_core::{Event, EventBuilder, Headers, InvalidEvent};
+use outbox_core::{Enqueued, Event, EventBuilder, Headers, InvalidEvent};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -37,17 +37,27 @@ pub(crate) fn read(args: EnqueueArgs) -> Result<Vec<Event>, Failure> {
     one(args).map(|event| vec![event])
 }
 
-/// Writes them in one transaction and prints their ids.
+/// Writes them in one transaction and prints the ids of those that were written.
 pub(crate) async fn write(events: Vec<Event>, config: StoreConfig) -> Result<(), Failure> {
-    store::enqueue(config, &events).await?;
-    let ids: Vec<_> = events.iter().map(|event| event.id().to_string()).collect();
-    print(&(ids.join("\n") + "\n")).map_err(|error| {
-        let count = events.len();
+    let told = store::enqueue(config, &events).await?;
+    let written: Vec<_> = events
+        .iter()
+        .zip(told)
+        .filter(|(_, told)| *told == Enqueued::Written)
+        .map(|(event, _)| format!("{}\n", event.id()))
+        .collect();
+    print(&written.concat()).map_err(|error| {
+        let count = written.len();
         Failure::failed(format!(
             "enqueue: {count} events are written and only their ids could not be printed; do not \
              repeat it ({error})"
         ))
-    })
+    })?;
+    let known = events.len() - written.len();
+    if known > 0 {
+        tracing::info!(known, "events were not written: their dedup keys are known");
+    }
+    Ok(())
 }
 
 /// The event that the flags describe.
@@ -77,6 +87,9 @@ fn one(args: EnqueueArgs) -> Result<Event, Failure> {
             .split_once('=')
             .ok_or_else(|| wrong("--header", "it has no =; write NAME=VALUE"))?;
         event = event.header(name, value.to_owned());
+    }
+    if let Some(dedup_key) = args.dedup_key {
+        event = event.dedup_key(text("--dedup-key", dedup_key)?);
     }
     if let Some(delay) = args.deliver_after {
         event = event.deliver_after(delay);
@@ -116,6 +129,7 @@ struct Line {
     aggregate_id: Option<String>,
     content_type: Option<String>,
     headers: Option<Box<RawValue>>,
+    dedup_key: Option<String>,
     /// As `30s` or `10m`.
     deliver_after: Option<String>,
     #[serde(default, deserialize_with = "present")]
@@ -195,6 +209,9 @@ fn event(line: &str) -> Result<Event, String> {
     }
     if let Some(key) = line.key {
         event = event.key(key);
+    }
+    if let Some(dedup_key) = line.dedup_key {
+        event = event.dedup_key(dedup_key);
     }
     if let Some(delay) = line.deliver_after {
         event = event.deliver_after(delay_of(&delay)?);
@@ -295,7 +312,7 @@ mod tests {
 
 {"topic":"t","type":"T","payload":null,"id":"00000000-0000-0000-0000-000000000007"}
 {"topic":"t","type":"T","payload_text":"hi","content_type":"text/plain","key":""}
-{"topic":"t","type":"T","payload_base64":"/wA=","deliver_after":"10m"}
+{"topic":"t","type":"T","payload_base64":"/wA=","deliver_after":"10m","dedup_key":"d"}
 {"topic":"t","type":"T","tombstone":true,"created_at":"1970-01-01T00:00:00Z"}"#;
         let events = lines(&input[..]).unwrap();
         let payloads: Vec<_> = events
@@ -318,6 +335,8 @@ mod tests {
         assert_eq!(events[1].id(), Uuid::from_u128(7));
         assert_eq!(events[2].key(), Some(""));
         assert_eq!(events[3].deliver_after(), Some(Duration::from_secs(600)));
+        assert_eq!(events[3].dedup_key(), Some("d"));
+        assert_eq!(events[0].dedup_key(), None);
     }
 
     #[test]

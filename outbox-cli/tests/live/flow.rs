@@ -60,7 +60,7 @@ fn an_event_goes_from_the_command_line_to_a_stream() {
     assert_eq!(relay.get("/healthz"), (200, "ok\n".to_owned()));
     let log = relay.stop();
     assert!(
-        log.contains("publisher=\"redis\"") && log.contains("schema_version=1"),
+        log.contains("publisher=\"redis\"") && log.contains("schema_version=2"),
         "{log}"
     );
 

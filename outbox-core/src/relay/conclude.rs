@@ -17,9 +17,9 @@ use super::{
 use crate::{
     delivery::{Answer, DeliveryState, Step, step},
     error::{Error, Scope},
-    event::StoredEvent,
     outcome::Outcome,
     store::{BatchSource, Settlement, Verdict},
+    stored_event::StoredEvent,
 };
 
 /// What an earlier event of the batch left for the later ones of its key.

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::{gates::TopicGate, route::RouteContext};
 use crate::{
     delivery::{Attempt, DeliveryState, Step, step},
-    event::StoredEvent,
     retry::OnDead,
     store::{Batch, BatchSource, DeadReason, FailureNote, Settlement, Verdict},
+    stored_event::StoredEvent,
 };
 
 /// Keys with parked events, as far as this lane knows.

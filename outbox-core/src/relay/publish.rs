@@ -12,10 +12,10 @@ use super::{
 use crate::{
     directive::{Directive, classify},
     error::{Error, ErrorKind, Scope},
-    event::StoredEvent,
     outcome::Outcome,
     retry::OnDead,
     store::Batch,
+    stored_event::StoredEvent,
 };
 
 /// A batch after its attempt.

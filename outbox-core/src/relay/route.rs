@@ -25,10 +25,10 @@ use super::{
 use crate::{
     directive::remedy,
     error::Error,
-    event::StoredEvent,
     publisher::{OrderClass, Publisher},
     retry::RetryPolicy,
     store::{AcquireRequest, Lane, LaneId, OutboxStore, Unreadable, Verdict, WorkerId},
+    stored_event::StoredEvent,
     topic::{TopicPattern, TopicSet},
 };
 

@@ -1,6 +1,6 @@
 //! Events that no other change belongs to.
 
-use outbox_core::{Enqueue as _, Event, Result};
+use outbox_core::{Enqueue as _, Enqueued, Event, Result};
 use sqlx::Connection as _;
 
 use super::PgQueue;
@@ -14,12 +14,13 @@ impl PgQueue {
     /// Writes events in a transaction of their own: for trials, tools and events without a change.
     /// A service writes by [`PgOutbox`] in the transaction of its change.
     ///
-    /// Effect: all of them or none, in their order. Needs no more than INSERT on the table.
+    /// Effect: all of them or none, in their order, but for those whose dedup key is known: the answer
+    /// tells. Needs no more than INSERT on the table, and SELECT where events have dedup keys.
     /// Cancellation: all or nothing was written.
     ///
     /// # Errors
     /// As [`Enqueue`](outbox_core::Enqueue) says, and failures of the connection.
-    pub async fn enqueue(&self, events: &[Event]) -> Result<()> {
+    pub async fn enqueue(&self, events: &[Event]) -> Result<Vec<Enqueued>> {
         const OPERATION: &str = "enqueue";
         let database = &self.0.database;
         let fail = |error: sqlx::Error| database.fail(OPERATION, &error);
@@ -27,13 +28,15 @@ impl PgQueue {
         let mut connection = database.connection(OPERATION).await?;
         // A dropped transaction is rolled back before its connection is used again.
         let mut transaction = connection.begin().await.map_err(fail)?;
+        let mut told = Vec::with_capacity(events.len());
         let mut rest = events;
         while !rest.is_empty() {
             let (statement, later) = rest.split_at(statement_len(rest));
-            outbox.enqueue_all(&mut transaction, statement).await?;
+            told.extend(outbox.enqueue_all(&mut transaction, statement).await?);
             rest = later;
         }
-        transaction.commit().await.map_err(fail)
+        transaction.commit().await.map_err(fail)?;
+        Ok(told)
     }
 }
 

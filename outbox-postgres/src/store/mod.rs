@@ -9,7 +9,14 @@ mod marks;
 mod row;
 mod verdicts;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use outbox_core::{
@@ -85,6 +92,11 @@ impl PgQueue {
     }
 }
 
+/// How often a migration is tried that finds a table locked; each try waits 2 s for it, and writers
+/// get through in between.
+const MIGRATE_ATTEMPTS: u32 = 30;
+const MIGRATE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Settings of every session of ours.
 fn session(options: PgConnectOptions, config: &PgConfig) -> PgConnectOptions {
     let limit_ms = config.statement_timeout.as_millis().max(1).to_string();
@@ -107,6 +119,28 @@ fn session(options: PgConnectOptions, config: &PgConfig) -> PgConnectOptions {
 }
 
 impl Queue {
+    /// Applies what is missing; tells whether a table was locked for too long.
+    async fn migrate_once(&self, locked: &AtomicBool) -> Result<Migrated> {
+        const OPERATION: &str = "migrate";
+        const LOCK_NOT_AVAILABLE: &str = "55P03";
+        let fail = |error: sqlx::Error| {
+            let code = error
+                .as_database_error()
+                .and_then(sqlx::error::DatabaseError::code);
+            locked.store(
+                code.as_deref() == Some(LOCK_NOT_AVAILABLE),
+                Ordering::Relaxed,
+            );
+            self.database.fail(OPERATION, &error)
+        };
+        let mut connection = self.database.connection(OPERATION).await?;
+        // A dropped transaction is rolled back before its connection is used again.
+        let mut transaction = connection.begin().await.map_err(fail)?;
+        let migrated = migrate::apply(&mut transaction, &self.schema, fail).await?;
+        transaction.commit().await.map_err(fail)?;
+        Ok(migrated)
+    }
+
     async fn statements(&self) -> Result<&Arc<Statements>> {
         self.statements
             .get_or_try_init(|| async {
@@ -140,15 +174,21 @@ impl Store for PgQueue {
     }
 
     async fn migrate(&self) -> Result<Migrated> {
-        const OPERATION: &str = "migrate";
-        let database = &self.0.database;
-        let fail = |error: sqlx::Error| database.fail(OPERATION, &error);
-        let mut connection = database.connection(OPERATION).await?;
-        // A dropped transaction is rolled back before its connection is used again.
-        let mut transaction = connection.begin().await.map_err(fail)?;
-        let migrated = migrate::apply(&mut transaction, &self.0.schema, fail).await?;
-        transaction.commit().await.map_err(fail)?;
-        Ok(migrated)
+        let mut attempt = 1;
+        loop {
+            let locked = AtomicBool::new(false);
+            let ended = self.0.migrate_once(&locked).await;
+            if !locked.into_inner() {
+                return ended;
+            }
+            if attempt == MIGRATE_ATTEMPTS {
+                let blocked_by =
+                    "a transaction that has held the table all the time: end it and migrate again";
+                return ended.map_err(|error| error.context("blocked_by", blocked_by));
+            }
+            tokio::time::sleep(MIGRATE_PAUSE).await;
+            attempt += 1;
+        }
     }
 
     async fn check(&self) -> Result<()> {

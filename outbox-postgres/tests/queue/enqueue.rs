@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use outbox_core::{Enqueue as _, ErrorKind, Event, Headers, Store as _};
+use outbox_core::{Enqueue as _, Enqueued, ErrorKind, Event, Headers, Store as _};
 use outbox_postgres::PgOutbox;
 use sqlx::{Acquire as _, AssertSqlSafe};
 
@@ -301,6 +301,52 @@ async fn without_a_schema_it_says_so() {
             .await
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::SchemaMissing, "{error}");
+    })
+    .await;
+}
+
+/// Plain SQL writers get the same, and need no right on the table of keys.
+#[tokio::test]
+async fn a_dedup_key_works_by_sql() {
+    with_database(async |db| {
+        let queue = db.queue().await;
+        let role = format!("{}_writer", db.name);
+        db.sql(&format!(
+            "CREATE ROLE {role}; GRANT USAGE ON SCHEMA outbox TO {role}; GRANT INSERT ON outbox.queue TO {role}"
+        ))
+        .await;
+        let mut tx = db.pool.begin().await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("SET LOCAL ROLE {role}")))
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        let mut rows = Vec::new();
+        for key in ["'a'", "'a'", "NULL", "NULL", "'b'"] {
+            let insert = format!(
+                "INSERT INTO outbox.queue (topic, event_type, dedup_key) VALUES ('t', 'T', {key})"
+            );
+            let done = sqlx::raw_sql(sqlx::AssertSqlSafe(insert))
+                .execute(&mut *tx)
+                .await
+                .unwrap();
+            rows.push(done.rows_affected());
+        }
+        assert_eq!(rows, [1, 0, 1, 1, 1]);
+        // The same role by the API, one by one: no right to read is needed.
+        let outbox = PgOutbox::new("outbox").unwrap();
+        let event = Event::new("t", "T").dedup_key("a").tombstone().unwrap();
+        let told = outbox.enqueue(&mut tx, &event).await.unwrap();
+        assert_eq!(told, Enqueued::Duplicate);
+        tx.commit().await.unwrap();
+        let same_event = "SELECT count(*) FROM outbox.dedup JOIN outbox.queue USING (dedup_key, event_id)";
+        assert_eq!(db.number(same_event).await, 2);
+        // What dies and is discarded stays known.
+        db.sql("DELETE FROM outbox.queue").await;
+        assert_eq!(
+            queue.enqueue(std::slice::from_ref(&event)).await.unwrap(),
+            [Enqueued::Duplicate]
+        );
+        db.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
     })
     .await;
 }

@@ -3,6 +3,16 @@ use outbox_postgres::{PgQueue, migrations};
 
 use crate::support::with_database;
 
+const VERSION: i32 = 2;
+const MADE: Migrated = Migrated {
+    from: 0,
+    to: VERSION,
+};
+const FOUND: Migrated = Migrated {
+    from: VERSION,
+    to: VERSION,
+};
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_migrators_at_once_both_succeed() {
     with_database(async |db| {
@@ -14,11 +24,12 @@ async fn two_migrators_at_once_both_succeed() {
         let mut made = 0;
         for migrator in migrators {
             let migrated = migrator.await.unwrap().unwrap();
-            assert_eq!(migrated.to, 1);
+            assert_eq!(migrated.to, VERSION);
             made += usize::from(migrated.from == 0);
         }
         assert_eq!(made, 1, "one made the schema, the others found it");
-        assert_eq!(db.number("SELECT count(*) FROM outbox.migration").await, 1);
+        let versions = db.number("SELECT count(*) FROM outbox.migration").await;
+        assert_eq!(versions, i64::from(VERSION));
     })
     .await;
 }
@@ -31,11 +42,11 @@ async fn other_versions_are_refused() {
             queue.check().await.unwrap_err().kind(),
             ErrorKind::SchemaMissing
         );
-        assert_eq!(queue.migrate().await.unwrap(), Migrated { from: 0, to: 1 });
-        assert_eq!(queue.migrate().await.unwrap(), Migrated { from: 1, to: 1 });
+        assert_eq!(queue.migrate().await.unwrap(), MADE);
+        assert_eq!(queue.migrate().await.unwrap(), FOUND);
         queue.check().await.unwrap();
 
-        db.sql("INSERT INTO outbox.migration VALUES (2, 'of the future')")
+        db.sql("INSERT INTO outbox.migration VALUES (3, 'of the future')")
             .await;
         assert_eq!(
             queue.check().await.unwrap_err().kind(),
@@ -46,7 +57,7 @@ async fn other_versions_are_refused() {
             ErrorKind::SchemaNewer
         );
 
-        db.sql("UPDATE outbox.migration SET version = version - 2")
+        db.sql("UPDATE outbox.migration SET version = version - 3")
             .await;
         assert_eq!(
             queue.check().await.unwrap_err().kind(),
@@ -77,7 +88,7 @@ async fn a_failed_migration_leaves_nothing() {
             None
         );
         db.sql("DROP TABLE outbox.queue_failed").await;
-        assert_eq!(queue.migrate().await.unwrap(), Migrated { from: 0, to: 1 });
+        assert_eq!(queue.migrate().await.unwrap(), MADE);
     })
     .await;
 }
@@ -92,7 +103,7 @@ async fn printed_migrations_do_the_same() {
         config.schema = "Büro-2".to_owned();
         let queue = PgQueue::connect(config).await.unwrap();
         queue.check().await.unwrap();
-        assert_eq!(queue.migrate().await.unwrap(), Migrated { from: 1, to: 1 });
+        assert_eq!(queue.migrate().await.unwrap(), FOUND);
     })
     .await;
 }
@@ -122,7 +133,38 @@ async fn a_role_without_rights_is_told_so() {
         db.sql(&format!("DROP ROLE {role}")).await;
         assert_eq!(migrate.kind(), ErrorKind::Unauthorized, "{migrate}");
         assert_eq!(check.kind(), ErrorKind::Unauthorized, "{check}");
-        assert_eq!(migrated.unwrap(), Migrated { from: 0, to: 1 });
+        assert_eq!(migrated.unwrap(), MADE);
+    })
+    .await;
+}
+
+/// Whoever waits for a table's lock keeps all later writers waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_does_not_stop_writers_behind_a_long_transaction() {
+    with_database(async |db| {
+        db.sql(&migrations("outbox").unwrap()[0].sql).await;
+        db.sql("INSERT INTO outbox.queue (topic, event_type) VALUES ('t', 'Old')")
+            .await;
+        let mut long = db.pool.begin().await.unwrap();
+        sqlx::raw_sql("INSERT INTO outbox.queue (topic, event_type) VALUES ('t', 'Long')")
+            .execute(&mut *long)
+            .await
+            .unwrap();
+        let queue = PgQueue::connect(db.config()).await.unwrap();
+        let migrator = tokio::spawn(async move { queue.migrate().await });
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox.queue'::regclass";
+        while db.number(waits).await == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        // Ends only because the migration steps back.
+        db.sql("INSERT INTO outbox.queue (topic, event_type) VALUES ('t', 'Meanwhile')")
+            .await;
+        assert!(!migrator.is_finished());
+        long.commit().await.unwrap();
+        let migrated = migrator.await.unwrap().unwrap();
+        assert_eq!(migrated, Migrated { from: 1, to: VERSION });
+        assert_eq!(db.number("SELECT count(*) FROM outbox.queue").await, 3);
+        db.queue().await;
     })
     .await;
 }

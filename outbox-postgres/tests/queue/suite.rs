@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use outbox_core::{Enqueue as _, Event, OutboxStore, Store as _};
+use outbox_core::{Enqueue as _, Enqueued, Event, OutboxStore, Store as _};
 use outbox_postgres::{DoneMode, PgConfig, PgOutbox, PgQueue};
 use outbox_testkit::store_suite::{Outbox, StoreGates, StoreHarness, StoreOptions, Writer};
 use sqlx::{Postgres, Transaction};
@@ -81,11 +81,15 @@ impl Outbox for QueueOutbox {
 
 #[async_trait]
 impl Writer for QueueWriter {
-    async fn enqueue(&mut self, events: &[Event]) {
-        self.outbox
-            .enqueue_all(&mut self.transaction, events)
-            .await
-            .unwrap();
+    async fn enqueue(&mut self, events: &[Event]) -> Vec<Enqueued> {
+        let Self {
+            outbox,
+            transaction,
+        } = self;
+        match events {
+            [one] => vec![outbox.enqueue(transaction, one).await.unwrap()],
+            many => outbox.enqueue_all(transaction, many).await.unwrap(),
+        }
     }
 
     async fn commit(self: Box<Self>) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use outbox_core::{Enqueue as _, Event, OutboxStore};
+use outbox_core::{Enqueue as _, Enqueued, Event, OutboxStore};
 use uuid::Uuid;
 
 use super::{MemoryOptions, MemoryStore, MemoryTx};
@@ -58,10 +58,10 @@ impl Outbox for MemoryOutbox {
 
 #[async_trait]
 impl Writer for MemoryWriter {
-    async fn enqueue(&mut self, events: &[Event]) {
+    async fn enqueue(&mut self, events: &[Event]) -> Vec<Enqueued> {
         let Self(store, tx) = self;
         match events {
-            [one] => store.enqueue(tx, one).await.expect("enqueue"),
+            [one] => vec![store.enqueue(tx, one).await.expect("enqueue")],
             many => store.enqueue_all(tx, many).await.expect("enqueue"),
         }
     }

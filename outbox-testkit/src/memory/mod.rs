@@ -19,6 +19,7 @@
 
 mod clock;
 mod dead;
+mod dedup;
 mod harness;
 mod inspect;
 mod lane;

@@ -10,7 +10,7 @@ use super::clock::wall;
 /// What was inserted.
 #[derive(Debug)]
 pub(super) enum Body {
-    Event(Event),
+    Event(Box<Event>),
     /// A row that some other writer made and that is no event.
     Unreadable {
         id: Uuid,

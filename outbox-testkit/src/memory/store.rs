@@ -11,7 +11,10 @@ use outbox_core::{AcquireRequest, Acquired, Lane, LaneId, Migrated, Result, Stor
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::{clock::Clock, lane::MemoryLane, row::Body, state::State, transaction::MemoryTx};
+use super::{
+    clock::Clock, dedup::DedupKeys, lane::MemoryLane, row::Body, state::State,
+    transaction::MemoryTx,
+};
 
 /// How the store is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,7 @@ struct Shared {
     clock: Clock,
     lease: Duration,
     bell: Notify,
+    dedup: DedupKeys,
 }
 
 impl Default for MemoryStore {
@@ -65,6 +69,7 @@ impl MemoryStore {
             clock: Clock::start(),
             lease: options.lease,
             bell: Notify::new(),
+            dedup: DedupKeys::default(),
         }))
     }
 
@@ -87,6 +92,14 @@ impl MemoryStore {
     pub(super) fn commit(&self, rows: Vec<(Body, Duration)>) {
         self.lock().commit(rows);
         self.ring();
+    }
+
+    pub(super) async fn take_key(&self, key: &str) -> bool {
+        self.0.dedup.take(key).await
+    }
+
+    pub(super) fn end_keys(&self, keys: Vec<String>, committed: bool) {
+        self.0.dedup.end(keys, committed);
     }
 
     /// Wakes every waiting relay, and the next one to wait should none be waiting yet.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use outbox_core::{Event, OutboxStore};
+use outbox_core::{Enqueued, Event, OutboxStore};
 
 /// How a fresh store is to be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +65,8 @@ pub trait Outbox: Send + Sync {
 /// A writer's open transaction.
 #[async_trait]
 pub trait Writer: Send {
-    /// Enqueues through the store's `Enqueue`, in one call.
-    async fn enqueue(&mut self, events: &[Event]);
+    /// Enqueues through the store's `Enqueue`, in one call, and gives what it answers.
+    async fn enqueue(&mut self, events: &[Event]) -> Vec<Enqueued>;
 
     /// Commits.
     async fn commit(self: Box<Self>);

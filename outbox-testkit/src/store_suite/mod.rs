@@ -26,6 +26,10 @@ macro_rules! store_suite {
             i2_late_commits_are_not_skipped,
             i2_a_big_transaction_arrives_whole,
             i13_writers_wait_for_nobody,
+            a_dedup_key_is_written_once,
+            a_dedup_key_is_its_transactions,
+            a_dedup_key_waits_for_the_first_writer,
+            batches_with_dedup_keys_do_not_deadlock,
             i8_claim_respects_event_limit,
             i8_claim_respects_byte_limit,
             i8_first_event_is_returned_whatever_its_size,
@@ -80,6 +84,7 @@ mod list {
         let sources = [
             include_str!("tests/claims.rs"),
             include_str!("tests/dead_letters.rs"),
+            include_str!("tests/dedup.rs"),
             include_str!("tests/fidelity.rs"),
             include_str!("tests/leases.rs"),
             include_str!("tests/operations.rs"),

@@ -2,6 +2,7 @@
 
 mod claims;
 mod dead_letters;
+mod dedup;
 mod fidelity;
 mod leases;
 mod operations;
@@ -10,6 +11,7 @@ mod verdicts;
 
 pub use claims::*;
 pub use dead_letters::*;
+pub use dedup::*;
 pub use fidelity::*;
 pub use leases::*;
 pub use operations::*;
