@@ -8,6 +8,7 @@ mod config;
 mod gates;
 mod health;
 mod lane;
+mod outage;
 mod pace;
 mod plan;
 mod publish;
@@ -15,6 +16,7 @@ mod quiet;
 mod route;
 mod run;
 mod settle;
+mod start;
 mod telemetry;
 
 pub use config::{RelayConfig, Route};

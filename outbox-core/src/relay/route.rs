@@ -2,10 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -18,6 +15,7 @@ use super::{
     gates::{Gates, Jitter},
     health::Health,
     lane::LaneTask,
+    outage::Outage,
     quiet::{Quiet, QuietByKind},
     settle::store_pause,
     telemetry::Telemetry,
@@ -52,14 +50,12 @@ pub(super) struct RouteContext {
     policies: Vec<(TopicPattern, RetryPolicy)>,
     default_policy: RetryPolicy,
     health: Health,
-    store_failing: AtomicBool,
-    store_lines: Mutex<QuietByKind>,
-    destination_lines: Mutex<QuietByKind>,
+    /// Of the whole relay: routes share the store, and its failure is told once.
+    store_outage: Arc<Outage>,
+    destination_outage: Outage,
+    topic_lines: Mutex<QuietByKind>,
     /// Events settled too late: no failure of the store, and no reason to be silent about one.
     lost_lines: Mutex<Quiet>,
-    /// Recoveries have bounds of their own: the last failure must not hide that it is over.
-    store_recoveries: Mutex<Quiet>,
-    destination_recoveries: Mutex<Quiet>,
     event_lines: Mutex<Quiet>,
 }
 
@@ -75,7 +71,7 @@ fn line_of(quiet: &Mutex<QuietByKind>, error: &Error) -> Option<u64> {
 impl RouteContext {
     pub(super) fn new(
         route: Route,
-        store: Arc<dyn OutboxStore>,
+        (store, store_outage): (Arc<dyn OutboxStore>, Arc<Outage>),
         worker: WorkerId,
         config: RelayConfig,
         jitter: Arc<Jitter>,
@@ -98,12 +94,10 @@ impl RouteContext {
             config,
             jitter,
             health,
-            store_failing: AtomicBool::new(false),
-            store_lines: Mutex::default(),
-            destination_lines: Mutex::default(),
+            store_outage,
+            destination_outage: Outage::default(),
+            topic_lines: Mutex::default(),
             lost_lines: Mutex::new(Quiet::for_loop()),
-            store_recoveries: Mutex::new(Quiet::for_loop()),
-            destination_recoveries: Mutex::new(Quiet::for_loop()),
             event_lines: Mutex::new(Quiet::new(EVENT_LINES_PER_MINUTE, Duration::from_secs(60))),
         }
     }
@@ -117,20 +111,26 @@ impl RouteContext {
     }
 
     pub(super) fn store_answered(&self) {
-        if self.store_failing.swap(false, Ordering::Relaxed) {
-            self.health.store(None);
-            if let Some(suppressed) = line(&self.store_recoveries) {
-                let store = self.store.name();
-                info!(route = self.name, store, suppressed, "store answers again");
-            }
+        let Some(ended) = self.store_outage.ended() else {
+            return;
+        };
+        self.health.store(None);
+        if let Some(suppressed) = ended.line {
+            let (store, failures) = (self.store.name(), ended.failures);
+            info!(
+                store,
+                failures,
+                down_ms = ended.down_ms,
+                suppressed,
+                "store answers again"
+            );
         }
     }
 
     pub(super) fn store_failed(&self, operation: &'static str, error: &Error) {
-        self.store_failing.store(true, Ordering::Relaxed);
         self.health.store(Some(error));
         self.telemetry.store_failure(operation, error);
-        if let Some(suppressed) = line_of(&self.store_lines, error) {
+        if let Some(suppressed) = self.store_outage.failed(error.kind()) {
             warn!(route = self.name, %error, suppressed, remedy = remedy(error.kind()), "store failed");
         }
     }
@@ -143,7 +143,7 @@ impl RouteContext {
             route.open = true;
             route.last_error = Some(error.to_string());
         });
-        if let Some(suppressed) = line_of(&self.destination_lines, error) {
+        if let Some(suppressed) = self.destination_outage.failed(error.kind()) {
             let publisher = self.publisher.name();
             warn!(route = self.name, publisher, %error, suppressed, remedy = remedy(error.kind()), "destination failed, route paused");
         }
@@ -168,11 +168,18 @@ impl RouteContext {
             route.open = false;
             route.last_error = None;
         });
-        if let Some(suppressed) = line(&self.destination_recoveries) {
-            let publisher = self.publisher.name();
+        let Some(ended) = self.destination_outage.ended() else {
+            return;
+        };
+        if let Some(suppressed) = ended.line {
+            let (publisher, failures) = (self.publisher.name(), ended.failures);
             info!(
                 route = self.name,
-                publisher, suppressed, "destination answers again"
+                publisher,
+                failures,
+                down_ms = ended.down_ms,
+                suppressed,
+                "destination answers again"
             );
         }
     }
@@ -181,7 +188,7 @@ impl RouteContext {
         let pause = self
             .gates
             .topic_failed(topic, now, error, self.jitter.unit());
-        if let Some(suppressed) = line_of(&self.destination_lines, error) {
+        if let Some(suppressed) = line_of(&self.topic_lines, error) {
             warn!(route = self.name, topic, %error, suppressed, remedy = remedy(error.kind()), "topic failed, its events wait");
         }
         pause
@@ -211,12 +218,14 @@ impl RouteContext {
             return;
         };
         let (event_id, topic, attempt) = (event.id, &event.topic, event.attempts);
+        let aggregate_type = event.aggregate_type.as_deref();
+        let aggregate_id = event.aggregate_id.as_deref();
         match dead {
             None => {
-                warn!(route = self.name, %event_id, topic, attempt, error = note.text, suppressed, "attempt failed");
+                warn!(route = self.name, %event_id, aggregate_type, aggregate_id, topic, attempt, error = note.text, suppressed, "attempt failed");
             }
             Some(reason) => {
-                error!(route = self.name, %event_id, topic, attempt, %reason, error = note.text, suppressed, "dead letter");
+                error!(route = self.name, %event_id, aggregate_type, aggregate_id, topic, attempt, %reason, error = note.text, suppressed, "dead letter");
             }
         }
     }

@@ -10,14 +10,13 @@ use super::{
     config::{RelayConfig, Route},
     gates::Jitter,
     health::Health,
-    quiet::Quiet,
-    route::{RouteContext, run_route},
+    outage::Outage,
+    route::RouteContext,
+    start::{check_store, start_routes},
 };
 use crate::{
-    directive::remedy,
     error::{Error, ErrorKind, Result},
     metric,
-    retry::backoff,
     store::{OutboxStore, WorkerId},
 };
 
@@ -131,7 +130,9 @@ impl Relay {
     ///
     /// # Errors
     /// At the start only, and only what waiting can't mend ([`ErrorKind::needs_operator`]): a
-    /// missing schema, a wrong password, a wrong setting.
+    /// missing schema, a wrong password, a wrong setting. A publisher of several that refuses this
+    /// relay only pauses its own route, which joins when it is let; when all do, the first one's
+    /// refusal is returned.
     pub async fn run(self, stop: CancellationToken) -> Result<()> {
         let Self {
             store,
@@ -144,12 +145,13 @@ impl Relay {
         if !check_store(&*store, &config, &jitter, &health, &stop).await? {
             return Ok(());
         }
+        let store_outage = Arc::new(Outage::default());
         let contexts: Vec<Arc<RouteContext>> = routes
             .into_iter()
             .map(|route| {
                 let context = RouteContext::new(
                     route,
-                    Arc::clone(&store),
+                    (Arc::clone(&store), Arc::clone(&store_outage)),
                     worker.clone(),
                     config.clone(),
                     Arc::clone(&jitter),
@@ -158,17 +160,19 @@ impl Relay {
                 Arc::new(context)
             })
             .collect();
-        for context in &contexts {
-            tokio::select! { biased;
-                () = stop.cancelled() => return Ok(()),
-                checked = context.publisher.check() => check_publisher(context, checked)?,
-            }
-        }
-        health.started();
-        info!(%worker, store = store.name(), routes = contexts.len(), "relay started");
+        let routes = contexts.len();
         let mut tasks = JoinSet::new();
-        for context in contexts {
-            tasks.spawn(run_route(context, stop.clone()));
+        // Routes that are let work while others are still being asked.
+        let start = async {
+            start_routes(contexts, &stop, &mut tasks).await?;
+            health.started();
+            info!(%worker, store = store.name(), routes, "relay started");
+            Ok::<(), Error>(())
+        };
+        tokio::select! { biased;
+            () = stop.cancelled() => {}
+            started = start => started?,
+            () = observe(&*store, &config) => {}
         }
         tokio::select! { biased;
             () = stop.cancelled() => {}
@@ -181,53 +185,6 @@ impl Relay {
         }
         info!(%worker, "relay stopped");
         Ok(())
-    }
-}
-
-/// Waits until the store can be worked on; false when told to stop before.
-async fn check_store(
-    store: &dyn OutboxStore,
-    config: &RelayConfig,
-    jitter: &Jitter,
-    health: &Health,
-    stop: &CancellationToken,
-) -> Result<bool> {
-    let mut quiet = Quiet::for_loop();
-    for failures in 1.. {
-        let checked = tokio::select! { biased;
-            () = stop.cancelled() => return Ok(false),
-            checked = store.check() => checked,
-        };
-        let Err(error) = checked else {
-            health.store(None);
-            return Ok(true);
-        };
-        if error.kind().needs_operator() {
-            return Err(error);
-        }
-        health.store(Some(&error));
-        if let Some(suppressed) = quiet.line() {
-            warn!(%error, suppressed, remedy = remedy(error.kind()), "store is not ready, waiting");
-        }
-        let base = std::time::Duration::from_millis(100);
-        let pause = backoff(base, 2, config.store_backoff_max, failures, jitter.unit());
-        tokio::select! { biased;
-            () = stop.cancelled() => return Ok(false),
-            () = sleep(pause) => {}
-        }
-    }
-    Ok(false)
-}
-
-/// A broker that is down is waited for; one that will not have us needs an operator.
-fn check_publisher(context: &RouteContext, checked: Result<()>) -> Result<()> {
-    match checked {
-        Err(error) if error.kind().needs_operator() => Err(error.context("route", &context.name)),
-        Err(error) => {
-            context.destination_failed(tokio::time::Instant::now(), &error);
-            Ok(())
-        }
-        Ok(()) => Ok(()),
     }
 }
 

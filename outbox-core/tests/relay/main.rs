@@ -5,4 +5,5 @@ mod histories;
 mod isolation;
 mod lifecycle;
 mod order;
+mod routes;
 mod script;

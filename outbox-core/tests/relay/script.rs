@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -37,6 +40,8 @@ pub(crate) struct Script {
     delay: Duration,
     answer: Box<Answer>,
     check: Box<Check>,
+    /// A check made while this is set never ends.
+    check_hangs: Option<Arc<AtomicBool>>,
     /// A call with this event never ends.
     hangs_on: Option<&'static str>,
     pub(crate) delivered: Mutex<Vec<Seen>>,
@@ -54,6 +59,7 @@ impl Script {
             delay: Duration::from_millis(1),
             answer: Box::new(answer),
             check: Box::new(|| Ok(())),
+            check_hangs: None,
             hangs_on: None,
             delivered: Mutex::default(),
             calls: Mutex::default(),
@@ -70,6 +76,11 @@ impl Script {
         check: impl Fn() -> outbox_core::Result<()> + Send + Sync + 'static,
     ) -> Self {
         self.check = Box::new(check);
+        self
+    }
+
+    pub(crate) fn check_hanging_while(mut self, hangs: &Arc<AtomicBool>) -> Self {
+        self.check_hangs = Some(Arc::clone(hangs));
         self
     }
 
@@ -133,6 +144,11 @@ impl Publisher for Script {
     }
 
     async fn check(&self) -> outbox_core::Result<()> {
+        if let Some(hangs) = &self.check_hangs
+            && hangs.load(Ordering::Relaxed)
+        {
+            return std::future::pending().await;
+        }
         (self.check)()
     }
 
@@ -228,12 +244,21 @@ pub(crate) fn run_route(store: &MemoryStore, route: Route) -> Running {
 }
 
 pub(crate) fn run_with(store: &MemoryStore, route: Route, config: RelayConfig) -> Running {
-    let relay = Relay::builder(Arc::new(store.clone()))
-        .route(route)
+    run_routes(store, [route], config)
+}
+
+pub(crate) fn run_routes(
+    store: &MemoryStore,
+    routes: impl IntoIterator<Item = Route>,
+    config: RelayConfig,
+) -> Running {
+    let mut builder = Relay::builder(Arc::new(store.clone()))
         .config(config)
-        .seed(7)
-        .build()
-        .unwrap();
+        .seed(7);
+    for route in routes {
+        builder = builder.route(route);
+    }
+    let relay = builder.build().unwrap();
     let (stop, health) = (CancellationToken::new(), relay.health());
     Running {
         task: tokio::spawn(relay.run(stop.clone())),

@@ -1,0 +1,153 @@
+//! The start of a relay: the store first, then every route by itself, so that one whose
+//! destination is down, silent or refuses this relay holds up no other.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::{
+    config::RelayConfig,
+    gates::Jitter,
+    health::Health,
+    quiet::Quiet,
+    route::{RouteContext, run_route},
+};
+use crate::{
+    breaker::Gate,
+    directive::remedy,
+    error::{Error, ErrorKind, Result},
+    publisher::Publisher,
+    retry::backoff,
+    store::OutboxStore,
+};
+
+/// Waits until the store can be worked on; false when told to stop before.
+pub(super) async fn check_store(
+    store: &dyn OutboxStore,
+    config: &RelayConfig,
+    jitter: &Jitter,
+    health: &Health,
+    stop: &CancellationToken,
+) -> Result<bool> {
+    let mut quiet = Quiet::for_loop();
+    for failures in 1.. {
+        let checked = tokio::select! { biased;
+            () = stop.cancelled() => return Ok(false),
+            checked = store.check() => checked,
+        };
+        let Err(error) = checked else {
+            health.store(None);
+            return Ok(true);
+        };
+        if error.kind().needs_operator() {
+            return Err(error);
+        }
+        health.store(Some(&error));
+        if let Some(suppressed) = quiet.line() {
+            warn!(%error, suppressed, remedy = remedy(error.kind()), "store is not ready, waiting");
+        }
+        let base = Duration::from_millis(100);
+        let pause = backoff(base, 2, config.store_backoff_max, failures, jitter.unit());
+        tokio::select! { biased;
+            () = stop.cancelled() => return Ok(false),
+            () = sleep(pause) => {}
+        }
+    }
+    Ok(false)
+}
+
+/// Asks a publisher whether it can work, within the time limit of a publish.
+pub(super) async fn check_publisher(publisher: Arc<dyn Publisher>, limit: Duration) -> Result<()> {
+    let check = AssertUnwindSafe(publisher.check()).catch_unwind();
+    let failure = |kind, what| Error::new(kind, "check", what);
+    match timeout(limit, check).await {
+        Ok(Ok(checked)) => checked,
+        Ok(Err(_panic)) => Err(failure(ErrorKind::Panic, "the publisher panicked")),
+        Err(_elapsed) => Err(failure(ErrorKind::Timeout, "no answer in time")),
+    }
+}
+
+/// Starts a task for each route and waits until every destination has answered once, or its time
+/// was over.
+///
+/// # Errors
+/// When every destination refuses this relay: the first route's refusal.
+pub(super) async fn start_routes(
+    contexts: Vec<Arc<RouteContext>>,
+    stop: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> Result<()> {
+    let (told, mut answers) = mpsc::unbounded_channel();
+    let count = contexts.len();
+    for (number, context) in contexts.into_iter().enumerate() {
+        let told = told.clone();
+        let answered = move |refusal: Option<Error>| {
+            // Nobody listens any more once the relay is stopping.
+            let _ = told.send((number, refusal));
+        };
+        tasks.spawn(work_route(context, stop.clone(), answered));
+    }
+    drop(told);
+    let mut refusals = Vec::new();
+    while let Some((number, refusal)) = answers.recv().await {
+        refusals.extend(refusal.map(|error| (number, error)));
+    }
+    refusals.sort_by_key(|(number, _)| *number);
+    if refusals.len() < count {
+        return Ok(());
+    }
+    refusals
+        .into_iter()
+        .next()
+        .map_or(Ok(()), |(_, first)| Err(first))
+}
+
+/// Works the route as soon as its destination lets it. `answered` is told once, after the first
+/// check: the error if an operator is needed.
+async fn work_route(
+    context: Arc<RouteContext>,
+    stop: CancellationToken,
+    answered: impl FnOnce(Option<Error>) + Send,
+) {
+    let mut answered = Some(answered);
+    loop {
+        let limit = context.config.publish_timeout;
+        let checked = tokio::select! { biased;
+            () = stop.cancelled() => return,
+            checked = check_publisher(Arc::clone(&context.publisher), limit) => checked,
+        };
+        let refusal = match checked {
+            Ok(()) => {
+                context.destination_reachable();
+                None
+            }
+            Err(error) => {
+                context.destination_failed(Instant::now(), &error);
+                let refused = error.kind().needs_operator();
+                refused.then(|| error.context("route", &context.name))
+            }
+        };
+        let refused = refusal.is_some();
+        if let Some(answered) = answered.take() {
+            answered(refusal);
+        }
+        if !refused {
+            break;
+        }
+        // Nothing is published to a destination that would not have this relay.
+        while let Gate::Open(until) = context.gates.destination(Instant::now()) {
+            tokio::select! { biased;
+                () = stop.cancelled() => return,
+                () = sleep_until(until) => {}
+            }
+        }
+    }
+    run_route(context, stop).await;
+}
