@@ -8,4 +8,5 @@ mod cases;
 mod end_to_end;
 mod outage;
 mod poison;
+mod routes;
 mod support;

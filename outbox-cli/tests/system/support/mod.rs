@@ -19,7 +19,7 @@ pub(crate) use self::{
     net::proxy,
     place::Place,
     program::{Running, Settings},
-    stream::{Entry, copies},
+    stream::{Entry, copies, read},
     watch::TransactionWatch,
     writers::{Written, write},
 };
