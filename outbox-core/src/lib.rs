@@ -18,6 +18,7 @@ mod retry;
 mod store;
 mod stored_event;
 mod topic;
+pub mod trace;
 
 pub use breaker::{Breaker, BreakerPolicy, Gate};
 pub use dead::{DeadFilter, DeadLetter, DeadLetters, DeadSummary, Page};

@@ -55,7 +55,7 @@ pub(crate) async fn write(events: Vec<Event>, config: StoreConfig) -> Result<(),
     })?;
     let known = events.len() - written.len();
     if known > 0 {
-        tracing::info!(known, "events were not written: their dedup keys are known");
+        tracing::warn!(known, "events were not written: their dedup keys are known");
     }
     Ok(())
 }

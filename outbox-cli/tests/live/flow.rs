@@ -9,11 +9,11 @@ fn an_event_goes_from_the_command_line_to_a_stream() {
     let place = Place::empty();
     assert_eq!(
         place.outbox(&["migrate"]).success(),
-        "made the schema at version 1\n"
+        "made the schema at version 2\n"
     );
     assert_eq!(
         place.outbox(&["migrate"]).success(),
-        "nothing to do: the schema is at version 1\n"
+        "nothing to do: the schema is at version 2\n"
     );
     place.outbox(&["migrate", "--check"]).success();
 

@@ -3,7 +3,9 @@
 mod bad_input;
 mod creds;
 mod dead;
+mod enqueue;
 mod flow;
+mod logs;
 mod support;
 
 mod relay;

@@ -28,6 +28,7 @@ use crate::{
     store::{AcquireRequest, Lane, LaneId, OutboxStore, Unreadable, Verdict, WorkerId},
     stored_event::StoredEvent,
     topic::{TopicPattern, TopicSet},
+    trace::trace_id,
 };
 
 /// Log lines about single events, per minute and route; dead ones are counted in full by a metric.
@@ -220,12 +221,13 @@ impl RouteContext {
         let (event_id, topic, attempt) = (event.id, &event.topic, event.attempts);
         let aggregate_type = event.aggregate_type.as_deref();
         let aggregate_id = event.aggregate_id.as_deref();
+        let trace_id = trace_id(&event.headers);
         match dead {
             None => {
-                warn!(route = self.name, %event_id, aggregate_type, aggregate_id, topic, attempt, error = note.text, suppressed, "attempt failed");
+                warn!(route = self.name, %event_id, aggregate_type, aggregate_id, topic, attempt, trace_id, error = note.text, suppressed, "attempt failed");
             }
             Some(reason) => {
-                error!(route = self.name, %event_id, aggregate_type, aggregate_id, topic, attempt, %reason, error = note.text, suppressed, "dead letter");
+                error!(route = self.name, %event_id, aggregate_type, aggregate_id, topic, attempt, trace_id, %reason, error = note.text, suppressed, "dead letter");
             }
         }
     }
