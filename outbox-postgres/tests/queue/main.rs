@@ -4,11 +4,13 @@
 mod claims;
 mod dead_letters;
 mod enqueue;
+mod explained;
 mod failures;
 mod leases;
 mod migrate;
 mod plans;
 mod settle;
+mod skip_locked_plan;
 mod suite;
 mod support;
 mod unreadable;
