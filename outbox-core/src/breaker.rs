@@ -117,11 +117,14 @@ impl Breaker {
         }
     }
 
-    /// The destination answered: all is well again. Returns whether it was not before.
+    /// Work succeeded. What ends a pause is one small event, and a server that is nearly full takes
+    /// that and refuses the batch behind it: only a success after the pause is over lets the next
+    /// pause be a short one again. Returns whether work was held back before.
     pub fn succeeded(&mut self) -> bool {
-        let was_open = self.is_open();
-        self.state = State::Closed;
-        self.failures = 0;
+        let was_open = self.reachable();
+        if !was_open {
+            self.failures = 0;
+        }
         was_open
     }
 
@@ -212,7 +215,21 @@ mod tests {
             assert_eq!(breaker.gate(now), Gate::Closed);
         }
         assert_eq!(breaker.failed(now, None, 1.0), Duration::from_secs(15));
+    }
+
+    /// A full server takes the probe and refuses what comes behind it.
+    #[tokio::test(start_paused = true)]
+    async fn only_what_succeeds_after_the_probe_starts_the_pauses_anew() {
+        let mut breaker = Breaker::new(BreakerPolicy::default());
+        let now = Instant::now();
+        for _ in 0..10 {
+            breaker.failed(now, None, 1.0);
+            assert!(breaker.succeeded());
+            assert_eq!(breaker.gate(now), Gate::Closed);
+        }
+        assert_eq!(breaker.failed(now, None, 1.0), Duration::from_secs(15));
         assert!(breaker.succeeded());
+        assert!(!breaker.succeeded());
         assert!(breaker.failed(now, None, 1.0) < Duration::from_secs(1));
     }
 
