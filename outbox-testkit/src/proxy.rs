@@ -40,7 +40,7 @@ struct Plan {
 }
 
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     plan: watch::Sender<Plan>,
     /// Bytes that may still pass in each direction before everything is cut.
     budgets: Mutex<[Option<u64>; 2]>,
@@ -66,7 +66,7 @@ impl FaultProxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            target,
+            target: Mutex::new(target),
             plan: watch::Sender::new(Plan::default()),
             budgets: Mutex::default(),
             bytes: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -129,6 +129,12 @@ impl FaultProxy {
     /// Closes all open connections now; new ones are accepted.
     pub fn cut(&self) {
         self.shared.cut();
+    }
+
+    /// Leads new connections to another server, as a service name does after a failover; open ones
+    /// stay where they are.
+    pub fn retarget(&self, target: SocketAddr) {
+        *lock(&self.shared.target) = target;
     }
 
     /// Passes so many more bytes of this direction, over all connections, then cuts all of them,
@@ -218,7 +224,8 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
             swallow(client).await;
             return;
         }
-        let Ok(server) = TcpStream::connect(shared.target).await else {
+        let target = *lock(&shared.target);
+        let Ok(server) = TcpStream::connect(target).await else {
             return;
         };
         // Small packets go at once: a proxy must not add delays of its own.

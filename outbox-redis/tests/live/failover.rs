@@ -3,31 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use outbox_core::{ErrorKind, Outcome, Publisher, Scope};
-use outbox_testkit::servers::Redis;
-use tokio::net::{TcpListener, TcpStream};
+use outbox_testkit::{proxy::FaultProxy, servers::Redis};
 
 use crate::support::{
     all_delivered, configured, connection, entries, failed, first_appearances, numbers, publisher,
     run,
 };
-
-/// One address that leads to whichever server is the primary, as a service name does.
-async fn switch(first: u16) -> (u16, tokio::sync::watch::Sender<u16>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (target, targets) = tokio::sync::watch::channel(first);
-    tokio::spawn(async move {
-        while let Ok((mut from, _)) = listener.accept().await {
-            let target = *targets.borrow();
-            tokio::spawn(async move {
-                if let Ok(mut to) = TcpStream::connect(("127.0.0.1", target)).await {
-                    let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
-                }
-            });
-        }
-    });
-    (port, target)
-}
 
 async fn replicate(replica: &Redis, primary: &Redis) {
     let mut connection = connection(&replica.url()).await;
@@ -56,8 +37,8 @@ async fn replicate(replica: &Redis, primary: &Redis) {
 #[tokio::test]
 async fn redis_readonly_a_demoted_server_is_left() {
     let (old, new) = (Redis::start().unwrap(), Redis::start().unwrap());
-    let (port, target) = switch(old.address().port()).await;
-    let publisher = publisher(&format!("redis://127.0.0.1:{port}"));
+    let name = FaultProxy::start(old.address()).await.unwrap();
+    let publisher = publisher(&format!("redis://{}", name.address()));
     all_delivered(&publisher.publish(&numbers("t", 0..10)).await);
     replicate(&new, &old).await;
     run(&mut connection(&new.url()).await, "REPLICAOF NO ONE").await;
@@ -69,7 +50,7 @@ async fn redis_readonly_a_demoted_server_is_left() {
     let direct = crate::support::publisher(&old.url());
     let error = direct.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
-    target.send(new.address().port()).unwrap();
+    name.retarget(new.address());
     all_delivered(&publisher.publish(&numbers("t", 10..20)).await);
     let stored = entries(&mut connection(&new.url()).await, "t").await;
     assert!(first_appearances(&stored).into_iter().eq(0..20));

@@ -166,6 +166,17 @@ async fn a_black_hole_swallows_and_stays_open() {
 }
 
 #[tokio::test]
+async fn leads_new_connections_to_another_server() {
+    let (proxy, mut old) = proxied().await;
+    assert_eq!(there_and_back(&mut old, "one").await.unwrap(), "one");
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    proxy.retarget(silent.local_addr().unwrap());
+    let _new = TcpStream::connect(proxy.address()).await.unwrap();
+    timeout(SOON, silent.accept()).await.unwrap().unwrap();
+    assert_eq!(there_and_back(&mut old, "two").await.unwrap(), "two");
+}
+
+#[tokio::test]
 async fn dropping_it_closes_everything() {
     let (proxy, mut client) = proxied().await;
     there_and_back(&mut client, "hello").await.unwrap();
