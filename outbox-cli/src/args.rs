@@ -3,6 +3,7 @@
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use outbox_core::{DeadFilter, ErrorKind, TopicPattern};
 use uuid::Uuid;
 
@@ -11,6 +12,9 @@ use crate::{
     exit::CODES_HELP,
     redact,
 };
+
+/// The shortest pause between two looks of `status --watch`.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Brings events from a database to a broker: the relay of a transactional outbox.
 #[derive(Debug, Parser)]
@@ -66,6 +70,8 @@ pub(crate) enum Command {
     Dead(DeadCommand),
     /// Write events, for trials and shell scripts.
     Enqueue(EnqueueArgs),
+    /// Print a script that completes this program's arguments in a shell.
+    Completions(CompletionsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -103,9 +109,20 @@ pub(crate) struct StatusArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Look again and again, every 2s or as told, until Ctrl-C: on a terminal in place, else one
+    /// block a look, with --json one object a line.
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s", value_parser = interval)]
+    pub(crate) watch: Option<Duration>,
     /// Count up to this many events of each state; a number with + means there are more.
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count_max: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell.
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
 }
 
 #[derive(Debug, Subcommand)]
@@ -284,6 +301,15 @@ fn kind(text: &str) -> Result<ErrorKind, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     crate::config::parse_duration(text)
+}
+
+/// A pause between two looks. Without a bound, a watch would keep a database busy for nobody.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < INTERVAL_MIN {
+        return Err("write at least 100ms".to_owned());
+    }
+    Ok(interval)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod logging;
 mod output;
 mod publishers;
 mod redact;
+mod signals;
 mod store;
 
 use std::process::ExitCode;

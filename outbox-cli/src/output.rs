@@ -8,15 +8,26 @@ use crate::exit::Failure;
 ///
 /// A reader that has read enough (`outbox dead list | head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_more(text).map(|_| ())
+}
+
+/// Writes a part of what a command has to say; false when whoever read it has closed the pipe.
+pub(crate) fn print_more(text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout
+    let written = stdout
         .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::failed(format!(
+        .and_then(|()| stdout.flush());
+    is_read(written)
+}
+
+/// Whether anybody still reads, by how writing to standard output ended.
+pub(crate) fn is_read(written: io::Result<()>) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::failed(format!(
             "write to standard output: {error}"
         ))),
-        _ => Ok(()),
     }
 }
 

@@ -1,10 +1,12 @@
 //! One file a command.
 
+mod completions;
 mod dead;
 mod enqueue;
 mod migrate;
 mod relay;
 mod status;
+mod watch;
 
 use crate::{
     args::{Cli, Command, DeadCommand, GlobalArgs},
@@ -16,13 +18,21 @@ use crate::{
 /// What is logged when nothing is said: a relay tells what it does, the others only warn.
 const RELAY_LEVEL: &str = "info";
 const COMMAND_LEVEL: &str = "warn";
+/// What fails is in the picture, and a driver's warning would be written across it.
+const WATCH_LEVEL: &str = "off";
 
 /// Runs the command that was asked for.
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     let Cli { global, command } = cli;
+    if let Command::Completions(args) = command {
+        return completions::run(&args);
+    }
     let settings = config::load(global.config.as_deref(), std::env::vars_os())?;
-    let is_relay = matches!(command, Command::Relay(_));
-    let level = if is_relay { RELAY_LEVEL } else { COMMAND_LEVEL };
+    let level = match &command {
+        Command::Relay(_) => RELAY_LEVEL,
+        Command::Status(args) if args.watch.is_some() => WATCH_LEVEL,
+        _ => COMMAND_LEVEL,
+    };
     logging::init(&LogConfig::new(&settings.log, &global, level))?;
     match command {
         Command::Migrate(args) if args.print => migrate::print_sql(&settings, &global),
@@ -42,6 +52,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             let events = enqueue::read(args)?;
             simple(enqueue::write(events, store(settings, &global)?))
         }
+        // Answered above: a wrong configuration must not hinder it.
+        Command::Completions(args) => completions::run(&args),
     }
 }
 

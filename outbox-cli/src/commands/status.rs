@@ -5,6 +5,7 @@ use std::fmt::Write;
 use outbox_core::{BoundedCount, Inspection};
 use serde_json::{Value, json};
 
+use super::watch;
 use crate::{
     args::StatusArgs,
     config::StoreConfig,
@@ -15,6 +16,9 @@ use crate::{
 
 /// Prints what is waiting, in flight and dead.
 pub(crate) async fn run(args: &StatusArgs, config: StoreConfig) -> Result<(), Failure> {
+    if let Some(interval) = args.watch {
+        return watch::run(args, interval, config).await;
+    }
     let store = store::open_to_read(config).await?;
     let inspection = store.inspect(args.count_max).await?;
     if args.json {
@@ -23,7 +27,7 @@ pub(crate) async fn run(args: &StatusArgs, config: StoreConfig) -> Result<(), Fa
     print(&to_text(&inspection))
 }
 
-fn to_text(state: &Inspection) -> String {
+pub(super) fn to_text(state: &Inspection) -> String {
     let oldest = if state.pending.value == 0 {
         String::new()
     } else {
@@ -80,7 +84,7 @@ fn to_text(state: &Inspection) -> String {
     text
 }
 
-fn to_json(state: &Inspection) -> Value {
+pub(super) fn to_json(state: &Inspection) -> Value {
     let count = |count: BoundedCount| json!({ "value": count.value, "at_least": count.at_least });
     let lanes: Vec<_> = state
         .lanes

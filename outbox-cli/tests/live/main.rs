@@ -1,6 +1,7 @@
 //! The program itself, on a real PostgreSQL and a real Redis.
 
 mod bad_input;
+mod completions;
 mod creds;
 mod dead;
 mod enqueue;
@@ -8,4 +9,5 @@ mod flow;
 mod logs;
 mod support;
 
+mod watch;
 mod relay;

@@ -4,6 +4,7 @@ use std::{
     io::{Read, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -87,6 +88,23 @@ impl Place {
 
     pub(crate) fn sql(&self, statements: &str) {
         sql(&self.url(), statements);
+    }
+
+    /// Refuses connections to this database and ends those there are, or lets them again.
+    pub(crate) fn let_in(&self, is_open: bool) {
+        let name = &self.name;
+        sql(
+            &server(),
+            &format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {is_open}"),
+        );
+        if !is_open {
+            sql(
+                &server(),
+                &format!(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+                ),
+            );
+        }
     }
 
     /// The one number that the query gives.
@@ -228,6 +246,37 @@ impl Ended {
     }
 }
 
+/// What a process writes, as it comes.
+pub(crate) struct Seen(Arc<Mutex<String>>);
+
+impl Seen {
+    /// Reads until the other end closes.
+    pub(crate) fn read(mut from: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let more = Arc::clone(&text);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // A terminal whose other end has closed answers with an error.
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                let part = String::from_utf8_lossy(&bytes[..count]);
+                more.lock().unwrap().push_str(&part);
+            }
+        });
+        Self(text)
+    }
+
+    /// All so far.
+    pub(crate) fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Waits until it fits.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, what: &str, mut fits: impl FnMut(&str) -> bool) {
+        wait(what, || fits(&self.text()));
+    }
+}
+
 /// Runs a command to its end.
 pub(crate) fn run(mut command: Command, input: &[u8]) -> Ended {
     command
@@ -277,6 +326,11 @@ impl Running {
     /// Starts it; its standard output is a pipe that the test may take.
     pub(crate) fn start(mut command: Command) -> Self {
         command.stdout(Stdio::piped());
+        Self::start_as_it_is(command)
+    }
+
+    /// Starts it; its standard output goes where the command says.
+    pub(crate) fn start_as_it_is(command: Command) -> Self {
         Self(Program::start(command))
     }
 
