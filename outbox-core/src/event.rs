@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::{
     headers::Headers,
     limits::{InvalidEvent, Limits, check_name, check_text},
+    trace::{TRACEPARENT, TRACESTATE},
 };
 
 /// Header names that the wire mappings write themselves (compared without regard to case).
@@ -189,12 +190,12 @@ impl EventBuilder {
         self
     }
     /// W3C trace context of the producer, sent along as the headers `traceparent` and `tracestate`.
+    /// With the feature `otel` the last call takes it from the current span where none is given:
+    /// see [`trace`](crate::trace).
     pub fn trace_context(mut self, traceparent: &str, tracestate: Option<&str>) -> Self {
-        self.event
-            .headers
-            .push("traceparent", traceparent.to_owned());
+        self.event.headers.push(TRACEPARENT, traceparent.to_owned());
         if let Some(state) = tracestate {
-            self.event.headers.push("tracestate", state.to_owned());
+            self.event.headers.push(TRACESTATE, state.to_owned());
         }
         self
     }
@@ -290,6 +291,14 @@ impl EventBuilder {
                 limits.event_bytes_max,
             );
         }
+        #[cfg(feature = "otel")]
+        let event = {
+            let mut event = event;
+            let spare =
+                (limits.header_bytes_max - header_bytes).min(limits.event_bytes_max - total);
+            crate::trace::capture(&mut event.headers, spare, &event.topic, event.id);
+            event
+        };
         Ok(event)
     }
 }
@@ -356,6 +365,27 @@ mod tests {
             assert!(Event::new("t", "T").key(bad).bytes("x").is_err());
             assert!(Event::new("t", "T").header(bad, "v").bytes("x").is_err());
         }
+    }
+
+    #[test]
+    fn nul_in_jsonb_names_are_refused_by_field() {
+        let new = || Event::new("t", "T");
+        for (field, event) in [
+            ("topic", Event::new("a\0b", "T")),
+            ("event type", Event::new("t", "a\0b")),
+            ("key", new().key("a\0b")),
+            ("aggregate type", new().aggregate("a\0b", "1")),
+            ("aggregate id", new().aggregate("order", "a\0b")),
+            ("content type", new().content_type("a\0b")),
+            ("header name", new().header("a\0b", "v")),
+            ("dedup key", new().dedup_key("a\0b")),
+        ] {
+            let error = event.bytes("x").unwrap_err();
+            assert_eq!(error, InvalidEvent::ControlCharacter { field, at: 1 });
+        }
+        let event = new().header("h", "a\0b").bytes("a\0b").unwrap();
+        assert_eq!(event.headers().get("h"), Some(&Bytes::from("a\0b")));
+        assert_eq!(event.payload(), Some(&Bytes::from("a\0b")));
     }
 
     #[test]

@@ -1,8 +1,27 @@
 //! The W3C trace context of an event: two headers that the relay hands on and never changes.
 //!
 //! Source: <https://www.w3.org/TR/trace-context/>, level 1, section 3.2.
+//!
+//! With the feature `otel` an event that is built without these headers takes them from the span
+//! that it is built in: a `tracing` span that a `tracing-opentelemetry` layer knows, or else
+//! OpenTelemetry's current context. It is captured there and never later, so that every copy carries
+//! the same headers (I4) and every database keeps them. Headers that the caller gives win. Baggage is
+//! not captured: what an application keeps there may be secret (I15).
+//!
+//! Two spans are made for such a layer, at level debug and with the target `outbox_core`. `create`,
+//! of kind producer, stands for the making of one event; its context is the one that is captured.
+//! `publish`, of kind client, stands for one batch on its way to the broker and *links* to the
+//! contexts of its events, at most 128 of them: a batch has many causes and can't be the child of
+//! each. A layer that filters them out loses them only; the context of the span around is captured
+//! then.
+
+#[cfg(feature = "otel")]
+mod otel;
 
 use crate::headers::Headers;
+
+#[cfg(feature = "otel")]
+pub(crate) use otel::{capture, link};
 
 /// The header that names the trace and the span in which the event was made.
 pub const TRACEPARENT: &str = "traceparent";
@@ -13,18 +32,36 @@ pub const TRACESTATE: &str = "tracestate";
 /// The id of the trace that an event belongs to: 32 hexadecimal digits, as log lines and tracing
 /// systems show it. None without a valid `traceparent`.
 pub fn trace_id(headers: &Headers) -> Option<&str> {
-    let value = std::str::from_utf8(headers.get(TRACEPARENT)?).ok()?;
-    let mut fields = value.splitn(5, '-');
-    let mut field = |digits: usize| {
-        let field = fields.next()?;
-        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        (field.len() == digits && field.bytes().all(is_hex)).then_some(field)
-    };
-    let (version, trace, span, _flags) = (field(2)?, field(32)?, field(16)?, field(2)?);
-    let is_zero = |field: &str| field.bytes().all(|byte| byte == b'0');
-    // Later versions may have more fields; of the first one, `00`, these are all.
-    let too_long = version == "00" && fields.next().is_some();
-    (version != "ff" && !is_zero(trace) && !is_zero(span) && !too_long).then_some(trace)
+    Some(Parent::of(headers)?.trace)
+}
+
+/// The fields of a valid `traceparent`, as hexadecimal digits.
+#[cfg_attr(
+    not(feature = "otel"),
+    expect(dead_code, reason = "the feature links by the span")
+)]
+struct Parent<'a> {
+    trace: &'a str,
+    span: &'a str,
+    flags: &'a str,
+}
+
+impl<'a> Parent<'a> {
+    fn of(headers: &'a Headers) -> Option<Self> {
+        let value = std::str::from_utf8(headers.get(TRACEPARENT)?).ok()?;
+        let mut fields = value.splitn(5, '-');
+        let mut field = |digits: usize| {
+            let field = fields.next()?;
+            let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            (field.len() == digits && field.bytes().all(is_hex)).then_some(field)
+        };
+        let (version, trace, span, flags) = (field(2)?, field(32)?, field(16)?, field(2)?);
+        let is_zero = |field: &str| field.bytes().all(|byte| byte == b'0');
+        // Later versions may have more fields; of the first one, `00`, these are all.
+        let too_long = version == "00" && fields.next().is_some();
+        let is_valid = version != "ff" && !is_zero(trace) && !is_zero(span) && !too_long;
+        is_valid.then_some(Self { trace, span, flags })
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::FutureExt;
 use tokio::time::{Instant, timeout};
+use tracing::Span;
 
 use super::{
     plan::{Decision, Plan},
@@ -41,6 +42,11 @@ pub(super) async fn publish(context: Arc<RouteContext>, batch: Batch, plan: Plan
     } else {
         publish_waves(&context, &batch, &plan).await
     };
+    if let Some(error) = outcomes.iter().flatten().find_map(Outcome::error) {
+        Span::current()
+            .record("otel.status_code", "ERROR")
+            .record("error.type", error.kind().as_str());
+    }
     Published {
         batch,
         plan,

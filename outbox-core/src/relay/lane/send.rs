@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tracing::{Instrument, debug_span};
+use tracing::{Instrument, Span, debug_span, field::Empty};
 
 use super::{Flight, LaneTask, Leased};
-use crate::relay::{
-    conclude::conclude,
-    plan::{plan, unreadable_settlements},
-    publish::{Published, publish},
-    settle::Work,
+use crate::{
+    relay::{
+        conclude::conclude,
+        plan::{Decision, Plan, plan, unreadable_settlements},
+        publish::{Published, publish},
+        route::RouteContext,
+        settle::Work,
+    },
+    store::{Batch, LaneId},
 };
 
 impl LaneTask {
@@ -39,13 +43,7 @@ impl LaneTask {
             unreadable,
             parked,
         });
-        let span = debug_span!(
-            "publish",
-            route = self.context.name,
-            lane = %self.lane.id(),
-            publisher = self.context.publisher.name(),
-            events = batch.events.len(),
-        );
+        let span = span_of(&self.context, self.lane.id(), &batch, &plan);
         let publish = publish(Arc::clone(&self.context), batch, plan);
         self.publishing = Some(Box::pin(publish.instrument(span)));
     }
@@ -81,4 +79,37 @@ impl LaneTask {
         }
         self.first_valid_claim = self.next_claim + u64::from(self.claiming.is_some());
     }
+}
+
+/// The span of a batch on its way to the broker, with the names of OpenTelemetry's conventions for
+/// messaging. Its kind is client: the cause of a message is where its event was made, and that is a
+/// link. It begins a trace of its own, wherever the relay was started.
+fn span_of(context: &RouteContext, lane: &LaneId, batch: &Batch, plan: &Plan) -> Span {
+    let sent = || {
+        let decided = batch.events.iter().zip(&plan.decisions);
+        decided.filter_map(|(event, decision)| {
+            matches!(decision, Decision::Send { .. }).then_some(event)
+        })
+    };
+    let topic = || {
+        let topic = sent().next()?.topic.as_str();
+        sent().all(|event| event.topic == topic).then_some(topic)
+    };
+    let span = debug_span!(
+        parent: None,
+        "publish",
+        route = context.name,
+        lane = %lane,
+        otel.kind = "client",
+        otel.status_code = Empty,
+        error.type = Empty,
+        messaging.system = context.publisher.name(),
+        messaging.operation.name = "publish",
+        messaging.operation.type = "send",
+        messaging.destination.name = topic(),
+        messaging.batch.message_count = sent().count(),
+    );
+    #[cfg(feature = "otel")]
+    crate::trace::link(&span, sent());
+    span
 }
