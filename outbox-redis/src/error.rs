@@ -62,11 +62,12 @@ fn classify(code: &str, detail: &str) -> (ErrorKind, Scope, bool) {
         // MISCONF: the server refuses writes because it can't persist, mostly for a full disk.
         "OOM" | "MISCONF" => (K::OutOfSpace, Destination, false),
         "READONLY" => (K::ReadOnly, Destination, true),
-        "LOADING" | "BUSY" | "NOREPLICAS" | "TRYAGAIN" | "EXECABORT" => {
-            (K::Unavailable, Destination, false)
+        "BUSY" | "TRYAGAIN" | "EXECABORT" => (K::Unavailable, Destination, false),
+        // The name may lead to the right server by now: a primary that was replaced loads the new
+        // one's data, or has lost its replicas.
+        "LOADING" | "NOREPLICAS" | "MASTERDOWN" | "CLUSTERDOWN" | "MOVED" | "ASK" => {
+            (K::Unavailable, Destination, true)
         }
-        // The name may lead to the right server by now.
-        "MASTERDOWN" | "CLUSTERDOWN" | "MOVED" | "ASK" => (K::Unavailable, Destination, true),
         "CROSSSLOT" => (K::Configuration, Destination, false),
         "NOAUTH" | "WRONGPASS" => (K::Unauthenticated, Destination, true),
         "DENIED" => (K::Unauthorized, Destination, true),
@@ -224,9 +225,9 @@ mod tests {
         ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::OutOfSpace, Scope::Destination, false),
         ("MISCONF Errors writing to the AOF file: No space left on device", ErrorKind::OutOfSpace, Scope::Destination, false),
         ("READONLY You can't write against a read only replica.", ErrorKind::ReadOnly, Scope::Destination, true),
-        ("LOADING Redis is loading the dataset in memory", ErrorKind::Unavailable, Scope::Destination, false),
+        ("LOADING Redis is loading the dataset in memory", ErrorKind::Unavailable, Scope::Destination, true),
         ("BUSY Redis is busy running a script.", ErrorKind::Unavailable, Scope::Destination, false),
-        ("NOREPLICAS Not enough good replicas to write.", ErrorKind::Unavailable, Scope::Destination, false),
+        ("NOREPLICAS Not enough good replicas to write.", ErrorKind::Unavailable, Scope::Destination, true),
         ("TRYAGAIN Multiple keys request during rehashing of slot", ErrorKind::Unavailable, Scope::Destination, false),
         ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", ErrorKind::Unavailable, Scope::Destination, true),
         ("CLUSTERDOWN The cluster is down", ErrorKind::Unavailable, Scope::Destination, true),

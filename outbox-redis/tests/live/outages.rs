@@ -73,8 +73,20 @@ async fn i3_i5_kills_in_the_middle_of_work_lose_nothing() {
         async move { publish_all(&publisher, numbers("t", 0..60_000)).await }
     });
     let mut kills = 0;
+    let mut length = 0;
     while !work.is_finished() && kills < 4 {
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        // In the middle of work: the stream has grown since the last kill.
+        let mut connection = connection(&server.url()).await;
+        let grown: usize = redis::cmd("XLEN")
+            .arg("t")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        if grown < length + 1_000 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        }
+        length = grown;
         server.kill().unwrap();
         server.restart().unwrap();
         kills += 1;

@@ -7,6 +7,8 @@ mod lease_expires_slow_publish;
 mod null_payload;
 mod poller_takes_in_flight;
 mod published_but_mark_failed;
+mod redis_oom;
+mod redis_readonly;
 mod row_lock_during_send;
 mod shutdown_drops_in_flight;
 mod unsendable_hot_loop;

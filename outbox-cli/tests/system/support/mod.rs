@@ -5,6 +5,7 @@ pub(crate) mod inside;
 mod net;
 mod place;
 mod program;
+mod server;
 mod stream;
 mod watch;
 mod writers;
@@ -19,6 +20,7 @@ pub(crate) use self::{
     net::proxy,
     place::Place,
     program::{Running, Settings},
+    server::{command, follow},
     stream::{Entry, copies, read},
     watch::TransactionWatch,
     writers::{Written, write},

@@ -80,6 +80,17 @@ impl Running {
         }
     }
 
+    /// Watches it for this long while its broker takes nothing: it works next to nothing and hardly
+    /// logs.
+    pub(crate) async fn assert_rests(&self, during: Duration) {
+        let (busy, lines) = (self.processor_time(), self.log().len());
+        tokio::time::sleep(during).await;
+        let busy = self.processor_time().saturating_sub(busy);
+        let lines = self.log().len() - lines;
+        assert!(busy < during / 5, "{busy:?} of work in {during:?}");
+        assert!(lines <= 10, "{lines} lines: {:#?}", self.log());
+    }
+
     /// SIGKILL, and waits until it is gone.
     pub(crate) fn kill(mut self) {
         self.0.kill();
