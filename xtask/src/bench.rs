@@ -5,7 +5,7 @@ use clap::Args;
 
 use crate::command::{self, say};
 use crate::integration::{self, Plan};
-use crate::services::{self, Started};
+use crate::services::{self, Started, ViaOption, Way};
 use crate::workspace::Workspace;
 
 /// Tests that have a full form take it when this variable is set.
@@ -31,6 +31,8 @@ pub(crate) struct SoakOptions {
     /// Build and look into these crates only, separated by commas
     #[arg(long, value_delimiter = ',')]
     suite: Vec<String>,
+    #[command(flatten)]
+    via: ViaOption,
     /// Leave the services running
     #[arg(long)]
     keep: bool,
@@ -46,7 +48,9 @@ pub(crate) fn bench(workspace: &Workspace, options: &BenchOptions) -> Result<boo
     command::run(&mut cargo("build"))?;
     crate::interrupt::watch()?;
     let all = services::select(&[])?;
-    let mut started = Started::up(workspace.services_folder(), &all, options.keep)?;
+    // Docker's network would be measured too.
+    let way = Way::Local;
+    let mut started = Started::up(workspace.services_folder(), &all, &way, options.keep)?;
     let mut run = cargo("run");
     run.arg("--quiet")
         .arg("--")
@@ -72,6 +76,7 @@ pub(crate) fn soak(workspace: &Workspace, options: &SoakOptions) -> Result<bool>
                 "--test-threads=1".to_owned(),
                 "--nocapture".to_owned(),
             ],
+            via: options.via.via,
             keep: options.keep,
             release: true,
             variables: &[(SOAK_VARIABLE, "1")],

@@ -1,48 +1,14 @@
 //! What a person sees of `cargo xtask integration`, on small workspaces made for it.
 
+mod support;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
-/// A workspace with one crate. `outbox-core` needs no server, `outbox-redis` needs Redis.
-fn workspace(package: &str, library: &str) -> TempDir {
-    let root = tempfile::tempdir().unwrap();
-    let write = |path: &str, text: &str| {
-        let path = root.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    write(
-        "Cargo.toml",
-        &format!("[workspace]\nresolver = \"3\"\nmembers = [\"{package}\"]\n"),
-    );
-    write(
-        &format!("{package}/Cargo.toml"),
-        &format!("[package]\nname = \"{package}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n"),
-    );
-    write(&format!("{package}/src/lib.rs"), library);
-    root
-}
-
-fn xtask(root: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    command
-        .args(arguments)
-        .current_dir(root)
-        .env("CARGO_MANIFEST_DIR", root);
-    // The servers of the run that this test is part of are not its own.
-    command
-        .env_remove("OUTBOX_TEST_REDIS_URL")
-        .env_remove("OUTBOX_TEST_POSTGRES_URL");
-    command
-        .env_remove("CARGO_TARGET_DIR")
-        .env("CARGO_NET_OFFLINE", "true");
-    command
-}
+use crate::support::{terminate, workspace, xtask};
 
 /// Whether it succeeded, and the lines that it printed.
 fn integration(root: &Path, arguments: &[&str]) -> (bool, Vec<String>) {
@@ -223,14 +189,6 @@ fn is_in_unit_tests(output: &Path) -> bool {
     let text = fs::read_to_string(output).unwrap();
     text.split_once("--- outbox-redis")
         .is_some_and(|(_, after)| after.contains("running 1 test\n"))
-}
-
-fn terminate(child: &Child) {
-    let status = Command::new("kill")
-        .arg(child.id().to_string())
-        .status()
-        .unwrap();
-    assert!(status.success());
 }
 
 /// The folder in `/proc` of the one server that the run started.

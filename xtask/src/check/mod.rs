@@ -1,5 +1,6 @@
 //! `cargo xtask check`: everything that needs no server.
 
+mod compose;
 mod deny;
 
 use std::process::Command;
@@ -29,6 +30,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> bool {
     let mut steps = Steps::default();
     steps.run("fmt", cargo(&["fmt", "--all", "--check"]));
     steps.run("tidy", || tidy::check(workspace));
+    steps.run("compose", || compose::check(workspace));
     steps.run(
         "clippy",
         // `--locked`: what is checked is what Cargo.lock says.

@@ -13,7 +13,7 @@ use clap::Args;
 use crate::command::say;
 use crate::interrupt;
 use crate::services::state::Lock;
-use crate::services::{self, Service, Started};
+use crate::services::{self, Service, Started, Via, ViaOption, Way};
 use crate::workspace::{Package, Workspace};
 
 /// A test program that runs longer hangs.
@@ -39,6 +39,8 @@ pub(crate) struct Options {
     /// Run the tests of these crates only, separated by commas
     #[arg(long, value_delimiter = ',')]
     suite: Vec<String>,
+    #[command(flatten)]
+    via: ViaOption,
     /// Leave the services running
     #[arg(long)]
     keep: bool,
@@ -52,6 +54,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) only: &'a [String],
     pub(crate) suites: &'a [String],
     pub(crate) test_arguments: &'a [String],
+    pub(crate) via: Via,
     pub(crate) keep: bool,
     pub(crate) release: bool,
     /// Variables for the tests beside those of the services.
@@ -72,6 +75,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
             only: &options.only,
             suites: &options.suite,
             test_arguments: &options.test_arguments,
+            via: options.via.via,
             keep: options.keep,
             release: false,
             variables: &[],
@@ -97,6 +101,7 @@ pub(crate) fn run_plan(workspace: &Workspace, plan: &Plan<'_>) -> Result<bool> {
         })
         .collect();
 
+    let way = Way::choose(plan.via, &workspace.root)?;
     let folder = workspace.services_folder();
     // Two runs at once would share servers, and the first to end would stop them.
     let _lock = Lock::named(
@@ -104,7 +109,7 @@ pub(crate) fn run_plan(workspace: &Workspace, plan: &Plan<'_>) -> Result<bool> {
         "integration.lock",
         "another run is under way: waiting",
     )?;
-    let mut started = Started::up(folder, &needed, plan.keep)?;
+    let mut started = Started::up(folder, &needed, &way, plan.keep)?;
     let versions = started
         .servers
         .iter()

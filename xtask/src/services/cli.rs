@@ -6,19 +6,27 @@ use clap::{Args, Subcommand};
 use crate::command::say;
 use crate::interrupt;
 use crate::services::state::State;
-use crate::services::{self, Server, Service};
+use crate::services::{self, Origin, Server, Service, ViaOption, Way};
 use crate::workspace::Workspace;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Make the services answer, starting what does not run.
-    Up(Selection),
+    Up(UpOptions),
     /// Stop what `up` started, and remove its data.
     Down(Selection),
     /// Print each service with its URL, version and process.
     Status(Selection),
     /// Print the variables of the running services as `export` lines, for `eval` in a shell.
     Env(Selection),
+}
+
+#[derive(Args)]
+pub(crate) struct UpOptions {
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    via: ViaOption,
 }
 
 #[derive(Args)]
@@ -31,9 +39,11 @@ pub(crate) struct Selection {
 pub(crate) fn run(workspace: &Workspace, command: &Command) -> Result<bool> {
     let folder = workspace.services_folder();
     match command {
-        Command::Up(selection) => {
+        Command::Up(options) => {
             interrupt::watch()?;
-            for server in services::up(&folder, &services::select(&selection.only)?)? {
+            let services = services::select(&options.selection.only)?;
+            let way = Way::choose(options.via.via, &workspace.root)?;
+            for server in services::up(&folder, &services, &way)? {
                 let how = if server.started {
                     "started"
                 } else {
@@ -91,29 +101,31 @@ fn running(state: &State, service: &'static dyn Service) -> Result<Option<Server
         .services
         .get(service.name())
         .filter(|running| running.process.is_alive());
-    let (url, process) = match (std::env::var(service.url_variable()), known) {
-        (Ok(url), _) => (url, None),
-        (Err(_), Some(running)) => (running.url.clone(), Some(running.process)),
-        (Err(_), None) => return Ok(None),
+    let (url, origin) = match (std::env::var(service.url_variable()), known) {
+        (Ok(url), _) => (url, Origin::Environment),
+        (Err(_), Some(running)) => (running.url.clone(), Origin::Process(running.process)),
+        (Err(_), None) => {
+            let project = state.composed.get(service.name());
+            return project
+                .map(|project| services::composed(service, project))
+                .transpose();
+        }
     };
     let programs = service.find()?;
-    Ok(Some(Server {
-        service: service.name(),
-        version: service.version(&programs, &url)?,
-        variables: services::variables(service, &programs, &url),
-        url,
-        process,
-        started: false,
-    }))
+    let version = service.version(&programs, &url)?;
+    Ok(Some(services::server(
+        service, &programs, url, version, origin,
+    )))
 }
 
 fn line(server: &Server) -> String {
-    let process = match server.process {
-        Some(process) => format!("pid {}", process.pid),
-        None => "from the environment".to_owned(),
+    let origin = match &server.origin {
+        Origin::Environment => "from the environment".to_owned(),
+        Origin::Process(process) => format!("pid {}", process.pid),
+        Origin::Compose(project) => format!("Docker Compose project {}", project.name()),
     };
     format!(
-        "{} {} at {}, {process}",
+        "{} {} at {}, {origin}",
         server.service,
         server.version,
         without_password(&server.url)

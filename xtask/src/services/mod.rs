@@ -1,11 +1,13 @@
 //! The real servers that the tests run on.
 //!
-//! Each service comes by the first way that works: its URL in the environment, else programs
-//! installed here (by apt-get where that is possible) and a private server on a free loopback
-//! port. A service that cannot be had is an error: a suite that quietly did not run proves
+//! Each service comes by the first way that works: its URL in the environment, else Docker Compose
+//! where a daemon answers, else programs installed here (by apt-get where that is possible) and a
+//! private server on a free loopback port. Tests that kill servers start their own and need the
+//! programs whatever the shared servers come from, so test runs install them always. A service that cannot be had is an error: a suite that quietly did not run proves
 //! nothing. A further service is one more implementation of [`Service`] in [`ALL`].
 
 pub(crate) mod cli;
+pub(crate) mod compose;
 mod install;
 mod place;
 mod postgres;
@@ -17,12 +19,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 
 use crate::command::{say, show};
 use crate::interrupt;
 use crate::process::Identity;
+use crate::services::compose::Project;
 use crate::services::state::{Lock, Running, State};
 
 /// How long a server may take to answer.
@@ -66,6 +70,60 @@ pub(crate) trait Service: Sync {
 
     /// The signal for a prompt and clean stop.
     fn stop_signal(&self) -> Signal;
+
+    /// What is to know of the service of this name in the workspace's `compose.yaml`.
+    fn container(&self) -> Container;
+
+    /// The version in the answer to [`Container::question`].
+    fn read_version(&self, answer: &str) -> Option<String>;
+}
+
+/// A service as a container.
+pub(crate) struct Container {
+    /// Where it listens inside.
+    pub(crate) port: u16,
+    /// The program with its arguments that asks the server, inside, for its version.
+    pub(crate) question: &'static [&'static str],
+    /// The settings that a private server gets too, each as its words on the command line.
+    pub(crate) settings: Vec<Vec<String>>,
+}
+
+/// By which way a service that is not there yet is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// Docker Compose when a daemon answers and it works, else a private server
+    Auto,
+    /// Docker Compose, or an error
+    Docker,
+    /// A private server from programs of this machine
+    Local,
+}
+
+#[derive(Args)]
+pub(crate) struct ViaOption {
+    /// How to start services. The way by Docker is linted and tested with a program that plays
+    /// docker; the project has no daemon to run it against
+    #[arg(long, value_enum, default_value_t = Via::Auto, env = "OUTBOX_SERVICES_VIA")]
+    pub(crate) via: Via,
+}
+
+/// [`Via`], once it is known whether Docker is there.
+pub(crate) enum Way {
+    /// By Docker Compose where there is some and it works.
+    First(Option<Project>),
+    Docker(Project),
+    Local,
+}
+
+impl Way {
+    /// Asks Docker, unless it is not wanted.
+    pub(crate) fn choose(via: Via, root: &Path) -> Result<Self> {
+        Ok(match via {
+            Via::Auto => Self::First(Project::find(root).ok()),
+            Via::Docker => Self::Docker(Project::find(root)?),
+            Via::Local => Self::Local,
+        })
+    }
 }
 
 /// The folder of a service's programs.
@@ -80,12 +138,22 @@ pub(crate) struct Server {
     pub(crate) service: &'static str,
     pub(crate) url: String,
     pub(crate) version: String,
-    /// The process, unless the URL came from the environment.
-    pub(crate) process: Option<Identity>,
+    pub(crate) origin: Origin,
     /// Whether the call that gave this value started it.
     pub(crate) started: bool,
     /// What the tests get in their environment.
     pub(crate) variables: Vec<(&'static str, String)>,
+}
+
+/// Where a server came from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Origin {
+    /// Its URL was in the environment.
+    Environment,
+    /// This tool started the process.
+    Process(Identity),
+    /// This tool had Docker Compose start it.
+    Compose(Project),
 }
 
 /// The services with these names; all when there are none.
@@ -109,12 +177,16 @@ pub(crate) fn select(names: &[String]) -> Result<Vec<&'static dyn Service>> {
 
 /// Makes every one of the services answer. What runs already stays as it is, so calling it again
 /// changes nothing. When one fails, those that this call started are stopped again.
-pub(crate) fn up(folder: &Path, services: &[&'static dyn Service]) -> Result<Vec<Server>> {
+pub(crate) fn up(
+    folder: &Path,
+    services: &[&'static dyn Service],
+    way: &Way,
+) -> Result<Vec<Server>> {
     let _lock = Lock::take(folder)?;
     let mut servers = vec![];
     for service in services {
         let url = std::env::var(service.url_variable()).ok();
-        match up_one(folder, *service, url) {
+        match up_one(folder, *service, url, way) {
             Ok(server) => servers.push(server),
             Err(error) => {
                 let started = servers.iter().filter(|server: &&Server| server.started);
@@ -130,54 +202,171 @@ pub(crate) fn up(folder: &Path, services: &[&'static dyn Service]) -> Result<Vec
 }
 
 /// `url` is the one in the environment, if any.
-fn up_one(folder: &Path, service: &'static dyn Service, url: Option<String>) -> Result<Server> {
-    let programs = install::ensure(service)?;
-    let server = |url: String, version, process, started| Server {
-        service: service.name(),
-        variables: variables(service, &programs, &url),
-        url,
-        version,
-        process,
-        started,
-    };
-
+fn up_one(
+    folder: &Path,
+    service: &'static dyn Service,
+    url: Option<String>,
+    way: &Way,
+) -> Result<Server> {
+    let name = service.name();
     if let Some(url) = url {
+        let programs = install::ensure(service)?;
         let version = service.version(&programs, &url).with_context(|| {
             format!(
                 "the server of {0} does not answer: start it, or unset {0} to have one started",
                 service.url_variable()
             )
         })?;
-        return Ok(server(url, version, None, false));
+        return Ok(server(
+            service,
+            &programs,
+            url,
+            version,
+            Origin::Environment,
+        ));
     }
 
     let mut state = State::read(folder)?;
-    if let Some(running) = state.services.get(service.name()) {
+    if let Some(running) = state.services.get(name) {
         if running.process.is_alive() {
+            ensure!(
+                !matches!(way, Way::Docker(_)),
+                "{name} runs without Docker: `cargo xtask services down` first"
+            );
+            let programs = install::ensure(service)?;
             let version = service.version(&programs, &running.url)?;
+            let origin = Origin::Process(running.process);
             return Ok(server(
+                service,
+                &programs,
                 running.url.clone(),
                 version,
-                Some(running.process),
-                false,
+                origin,
             ));
         }
         place::remove(&running.folder)?;
-        state.services.remove(service.name());
+        state.services.remove(name);
         state.write(folder)?;
     }
+    if let Some(project) = state.composed.get(name).cloned() {
+        ensure!(
+            !matches!(way, Way::Local),
+            "{name} runs by Docker Compose: `cargo xtask services down` first"
+        );
+        if let Ok(server) = composed(service, &project) {
+            return Ok(server);
+        }
+        // Its container ended, as with a restart of the machine.
+        return start_composed(folder, service, &project, &mut state);
+    }
 
+    match way {
+        Way::Docker(project) => return start_composed(folder, service, project, &mut state),
+        Way::First(Some(project)) => match start_composed(folder, service, project, &mut state) {
+            Err(error) if !interrupt::requested() => say(&format!(
+                "{name} does not come by Docker Compose, so a private one starts: {error:#}"
+            )),
+            outcome => return outcome,
+        },
+        Way::First(None) | Way::Local => {}
+    }
+    let programs = install::ensure(service)?;
     let (running, version) = start(folder, service, &programs, &mut state)?;
-    Ok(server(running.url, version, Some(running.process), true))
+    let origin = Origin::Process(running.process);
+    Ok(Server {
+        started: true,
+        ..server(service, &programs, running.url, version, origin)
+    })
+}
+
+/// A server that ran before.
+fn server(
+    service: &dyn Service,
+    programs: &Programs,
+    url: String,
+    version: String,
+    origin: Origin,
+) -> Server {
+    Server {
+        service: service.name(),
+        variables: variables(service, Some(programs), &url),
+        url,
+        version,
+        origin,
+        started: false,
+    }
+}
+
+/// A server that runs by Docker Compose; an error when it does not answer.
+fn composed(service: &dyn Service, project: &Project) -> Result<Server> {
+    let (url, version) = project.ask(service)?;
+    Ok(Server {
+        service: service.name(),
+        // Only tests that start servers of their own need the programs.
+        variables: variables(service, service.find().ok().as_ref(), &url),
+        url,
+        version,
+        origin: Origin::Compose(project.clone()),
+        started: false,
+    })
+}
+
+/// Has Docker Compose start it. It is in the state file from its first moment; when it does not
+/// come, its container is removed.
+fn start_composed(
+    folder: &Path,
+    service: &dyn Service,
+    project: &Project,
+    state: &mut State,
+) -> Result<Server> {
+    let name = service.name();
+    state.composed.insert(name.to_owned(), project.clone());
+    state.write(folder)?;
+    let outcome = project.up(name).and_then(|()| composed(service, project));
+    let error = match outcome {
+        Ok(server) => {
+            return Ok(Server {
+                started: true,
+                ..server
+            });
+        }
+        Err(error) => error,
+    };
+    let error = match project.log(name) {
+        Ok(log) if !log.is_empty() => error.context(format!("the end of its log:\n{log}")),
+        _ => error,
+    };
+    match remove_composed(folder, name, state) {
+        Ok(_) => Err(error),
+        Err(left) => Err(error.context(format!("its container may be left: {left:#}"))),
+    }
+}
+
+/// Removes its container, if it has one; whether it had.
+fn remove_composed(folder: &Path, name: &str, state: &mut State) -> Result<bool> {
+    let Some(project) = state.composed.get(name) else {
+        return Ok(false);
+    };
+    let is_last = state.composed.len() == 1;
+    project.remove(name, is_last)?;
+    state.composed.remove(name);
+    state.write(folder)?;
+    Ok(true)
 }
 
 /// What the tests get in their environment.
-fn variables(service: &dyn Service, programs: &Programs, url: &str) -> Vec<(&'static str, String)> {
-    let program = service.program(programs).display().to_string();
-    vec![
-        (service.url_variable(), url.to_owned()),
-        (service.program_variable(), program),
-    ]
+fn variables(
+    service: &dyn Service,
+    programs: Option<&Programs>,
+    url: &str,
+) -> Vec<(&'static str, String)> {
+    let program = programs.map(|programs| {
+        let program = service.program(programs).display().to_string();
+        (service.program_variable(), program)
+    });
+    std::iter::once((service.url_variable(), url.to_owned()))
+        .chain(program)
+        .collect()
 }
 
 /// Starts a new server and waits until it answers. It is in the state file from its first moment.
@@ -242,6 +431,11 @@ fn stop(folder: &Path, services: &[&'static dyn Service]) -> Result<Vec<&'static
             state.services.remove(service.name());
             state.write(folder)?;
         }
+        let removed = remove_composed(folder, service.name(), &mut state)
+            .with_context(|| format!("cannot stop {}", service.name()))?;
+        if removed && !stopped.contains(&service.name()) {
+            stopped.push(service.name());
+        }
     }
     Ok(stopped)
 }
@@ -286,18 +480,23 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// [`up`], for the time of one run.
+    /// [`up`], for the time of one run, and the programs that its tests start servers from.
     pub(crate) fn up(
         folder: PathBuf,
         services: &[&'static dyn Service],
+        way: &Way,
         keep: bool,
     ) -> Result<Self> {
-        let servers = up(&folder, services)?;
+        for service in services {
+            install::ensure(*service)?;
+        }
+        let servers = up(&folder, services, way)?;
         for server in &servers {
-            let how = match (server.process, server.started) {
-                (None, _) => "as the environment says",
-                (Some(_), true) => "started",
-                (Some(_), false) => "already up",
+            let how = match (&server.origin, server.started) {
+                (Origin::Environment, _) => "as the environment says",
+                (Origin::Process(_), true) => "started",
+                (Origin::Compose(_), true) => "started by Docker Compose",
+                (_, false) => "already up",
             };
             say(&format!("{} {} ({how})", server.service, server.version));
         }

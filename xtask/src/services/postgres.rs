@@ -9,13 +9,15 @@ use anyhow::{Context, Result};
 use rustix::process::{Signal, geteuid};
 
 use crate::command;
-use crate::services::{Programs, Service, spawn};
+use crate::services::{Container, Programs, Service, spawn};
 
 /// PostgreSQL refuses to run as root; Debian's package makes this user.
 const USER: &str = "postgres";
 
 /// The programs that are used here or by the tests.
 const NEEDED: &[&str] = &["initdb", "postgres", "psql"];
+
+const VERSION_QUESTION: &str = "SHOW server_version";
 
 const FOLDER_VARIABLE: &str = "OUTBOX_TEST_POSTGRES_BIN";
 
@@ -90,7 +92,13 @@ impl Service for Postgres {
 
         let mut server = unprivileged(&programs.folder.join("postgres"));
         server.arg("-D").arg(&data);
-        for (name, value) in settings(port) {
+        let port = port.to_string();
+        let place = [
+            ("port", port.as_str()),
+            ("listen_addresses", "127.0.0.1"),
+            ("unix_socket_directories", ""),
+        ];
+        for (name, value) in place.iter().chain(SETTINGS) {
             server.arg("-c").arg(format!("{name}={value}"));
         }
         spawn(&mut server, log)
@@ -103,7 +111,7 @@ impl Service for Postgres {
     fn version(&self, programs: &Programs, url: &str) -> Result<String> {
         let mut psql = Command::new(programs.folder.join("psql"));
         // A URL without its password in it must be an error here, not a question.
-        psql.args(["-XAtw", "-c", "SHOW server_version", "-d", url]);
+        psql.args(["-XAtw", "-c", VERSION_QUESTION, "-d", url]);
         psql.env("PGCONNECT_TIMEOUT", "5");
         // The error does not repeat the command line: it has the password.
         let output = psql.output().context("cannot run psql")?;
@@ -112,11 +120,23 @@ impl Service for Postgres {
             "psql: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         );
-        let text = String::from_utf8_lossy(&output.stdout);
-        text.split_whitespace()
-            .next()
-            .map(str::to_owned)
+        self.read_version(&String::from_utf8_lossy(&output.stdout))
             .context("psql printed no version")
+    }
+
+    fn container(&self) -> Container {
+        Container {
+            port: 5432,
+            question: &["psql", "-XAtw", "-U", "postgres", "-c", VERSION_QUESTION],
+            settings: SETTINGS
+                .iter()
+                .map(|(name, value)| vec!["-c".to_owned(), format!("{name}={value}")])
+                .collect(),
+        }
+    }
+
+    fn read_version(&self, answer: &str) -> Option<String> {
+        answer.split_whitespace().next().map(str::to_owned)
     }
 
     /// The "fast" shutdown: sessions are ended, the data is left clean.
@@ -135,28 +155,20 @@ fn ask_for_passwords(file: &Path) -> Result<()> {
 }
 
 /// Given at the start rather than in a file, so that the log shows them.
-fn settings(port: u16) -> Vec<(&'static str, String)> {
-    let fixed = [
-        ("listen_addresses", "127.0.0.1"),
-        ("unix_socket_directories", ""),
-        ("wal_level", "logical"),
-        ("max_wal_senders", "10"),
-        ("max_replication_slots", "10"),
-        ("max_connections", "200"),
-        ("shared_buffers", "256MB"),
-        ("max_wal_size", "2GB"),
-        // Tests look at the statements and transactions of other sessions.
-        ("track_activities", "on"),
-        ("shared_preload_libraries", "pg_stat_statements"),
-        // The tests kill servers, and the benchmarks measure commits that last.
-        ("fsync", "on"),
-        ("synchronous_commit", "on"),
-    ];
-    let fixed = fixed.map(|(name, value)| (name, value.to_owned()));
-    std::iter::once(("port", port.to_string()))
-        .chain(fixed)
-        .collect()
-}
+const SETTINGS: &[(&str, &str)] = &[
+    ("wal_level", "logical"),
+    ("max_wal_senders", "10"),
+    ("max_replication_slots", "10"),
+    ("max_connections", "200"),
+    ("shared_buffers", "256MB"),
+    ("max_wal_size", "2GB"),
+    // Tests look at the statements and transactions of other sessions.
+    ("track_activities", "on"),
+    ("shared_preload_libraries", "pg_stat_statements"),
+    // The tests kill servers, and the benchmarks measure commits that last.
+    ("fsync", "on"),
+    ("synchronous_commit", "on"),
+];
 
 /// The program as [`USER`] when this process is root, from a folder that everybody can enter.
 fn unprivileged(program: &Path) -> Command {

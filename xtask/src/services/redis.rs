@@ -7,9 +7,16 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
 use crate::command;
-use crate::services::{Programs, Service, spawn};
+use crate::services::{Container, Programs, Service, spawn};
 
 const SERVER_VARIABLE: &str = "OUTBOX_TEST_REDIS_BIN";
+
+/// Acknowledged means on the disk: tests kill the server and count what is there.
+const SETTINGS: &[[&str; 2]] = &[
+    ["--save", ""],
+    ["--appendonly", "yes"],
+    ["--appendfsync", "always"],
+];
 
 pub(crate) struct Redis;
 
@@ -57,15 +64,7 @@ impl Service for Redis {
         let mut server = Command::new(programs.folder.join("redis-server"));
         server.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
         server.arg("--dir").arg(folder);
-        // Acknowledged means on the disk: tests kill the server and count what is there.
-        server.args([
-            "--save",
-            "",
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            "always",
-        ]);
+        server.args(SETTINGS.as_flattened());
         spawn(&mut server, log)
     }
 
@@ -79,15 +78,26 @@ impl Service for Redis {
         // The error does not repeat the command line: it has the password.
         let output = client.output().context("cannot run redis-cli")?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let version = text
+        self.read_version(&text).with_context(|| {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            format!("redis-cli: {} {}", text.trim(), stderr.trim())
+        })
+    }
+
+    fn container(&self) -> Container {
+        let words = |setting: &[&str; 2]| setting.map(str::to_owned).to_vec();
+        Container {
+            port: 6379,
+            question: &["redis-cli", "INFO", "server"],
+            settings: SETTINGS.iter().map(words).collect(),
+        }
+    }
+
+    fn read_version(&self, answer: &str) -> Option<String> {
+        let version = answer
             .lines()
-            .find_map(|line| line.strip_prefix("redis_version:"));
-        version
-            .map(|version| version.trim().to_owned())
-            .with_context(|| {
-                let stderr = String::from_utf8_lossy(&output.stderr);
-                format!("redis-cli: {} {}", text.trim(), stderr.trim())
-            })
+            .find_map(|line| line.strip_prefix("redis_version:"))?;
+        Some(version.trim().to_owned())
     }
 
     fn stop_signal(&self) -> Signal {

@@ -9,13 +9,18 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::process::Identity;
+use crate::services::compose::Project;
 
 const FILE: &str = "state.json";
 
 /// The servers that were started and not yet stopped, by the name of the service.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct State {
+    /// Those that run as processes of this machine.
     pub(crate) services: BTreeMap<String, Running>,
+    /// Those that run by Docker Compose.
+    #[serde(default)]
+    pub(crate) composed: BTreeMap<String, Project>,
 }
 
 /// A server that was started.

@@ -53,7 +53,7 @@ fn names_and_variables_are_distinct() {
 /// Without a look at this process's environment, where an integration run puts a URL.
 fn up_redis(folder: &Path, url: Option<&str>) -> Server {
     let _lock = Lock::take(folder).unwrap();
-    up_one(folder, redis_only()[0], url.map(str::to_owned)).unwrap()
+    up_one(folder, redis_only()[0], url.map(str::to_owned), &Way::Local).unwrap()
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn up_and_down_twice_change_nothing_the_second_time() {
     let first = up_redis(folder.path(), None);
     let again = up_redis(folder.path(), None);
     assert!(first.started && !again.started);
-    assert_eq!((first.url, first.process), (again.url, again.process));
+    assert_eq!((first.url, first.origin), (again.url, again.origin));
     assert!(first.version.contains('.'), "{}", first.version);
     let process = process_of(folder.path()).unwrap();
     assert!(process.is_alive());
@@ -80,12 +80,12 @@ fn server_of_the_environment_is_used_and_not_stopped() {
     let ours = Folder::new();
     let used = up_redis(ours.path(), Some(&server.url));
     assert_eq!(used.url, server.url);
-    assert_eq!((used.process, used.started), (None, false));
+    assert_eq!((used.origin, used.started), (Origin::Environment, false));
     assert_eq!(down(ours.path(), &redis_only()).unwrap(), [""; 0]);
     assert!(process_of(theirs.path()).unwrap().is_alive());
     down(theirs.path(), &redis_only()).unwrap();
 
-    let lost = up_one(ours.path(), redis_only()[0], Some(server.url)).unwrap_err();
+    let lost = up_one(ours.path(), redis_only()[0], Some(server.url), &Way::Local).unwrap_err();
     let lost = format!("{lost:#}");
     assert!(
         lost.contains("OUTBOX_TEST_REDIS_URL does not answer"),
@@ -100,8 +100,7 @@ fn server_that_died_is_replaced() {
     let place = State::read(folder.path()).unwrap().services["redis"]
         .folder
         .clone();
-    first
-        .process
+    process_of(folder.path())
         .unwrap()
         .stop(Signal::KILL, STOP_LIMIT)
         .unwrap();
@@ -109,7 +108,7 @@ fn server_that_died_is_replaced() {
 
     let second = up_redis(folder.path(), None);
     assert!(second.started);
-    assert_ne!(second.process, first.process);
+    assert_ne!(second.origin, first.origin);
     assert!(!place.exists());
     assert_eq!(down(folder.path(), &redis_only()).unwrap(), ["redis"]);
 }
@@ -151,9 +150,22 @@ fn server_that_cannot_start_shows_its_log_and_leaves_nothing() {
         fn stop_signal(&self) -> Signal {
             Signal::TERM
         }
+        fn container(&self) -> Container {
+            Container {
+                port: 1,
+                question: &["broken"],
+                settings: vec![],
+            }
+        }
+        fn read_version(&self, _: &str) -> Option<String> {
+            None
+        }
     }
     let folder = Folder::new();
-    let error = format!("{:#}", up(folder.path(), &[&Broken]).unwrap_err());
+    let error = format!(
+        "{:#}",
+        up(folder.path(), &[&Broken], &Way::Local).unwrap_err()
+    );
     assert!(
         error.contains("no such locale") && error.contains("exit status: 7"),
         "{error}"
