@@ -1,5 +1,6 @@
 #![doc = include_str!("../docs.md")]
 
+pub mod documents;
 pub mod faulty;
 pub mod memory;
 pub mod ordered_suite;

@@ -6,6 +6,7 @@ mod dead_letters;
 mod enqueue;
 mod explained;
 mod failures;
+mod fidelity;
 mod leases;
 mod migrate;
 mod plans;

@@ -25,6 +25,8 @@ macro_rules! publisher_suite {
             shutdown_drops_in_flight,
             closing_idle_ends_at_once,
             null_payload,
+            number_fidelity,
+            nul_in_jsonb,
             i10_every_field_arrives,
             i10_headers_arrive,
             i4_copies_are_equal,

@@ -56,6 +56,8 @@ macro_rules! store_suite {
             settling_twice_changes_nothing,
             i2_done_is_final,
             i10_every_field_comes_out_as_it_went_in,
+            number_fidelity,
+            nul_in_jsonb,
             i4_same_id_and_bytes_on_redelivery,
             i12_created_at_is_the_inserts,
             i2_dead_letters_are_visible_with_their_reason,

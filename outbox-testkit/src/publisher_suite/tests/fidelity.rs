@@ -2,8 +2,9 @@
 
 use outbox_core::{Event, StoredEvent};
 
-use crate::publisher_suite::bench::{
-    PublisherBench, assert_delivered, assert_same, publish, stored,
+use crate::{
+    documents,
+    publisher_suite::bench::{PublisherBench, assert_delivered, assert_same, publish, stored},
 };
 
 /// Publishes these, reads them back, compares each with what was sent.
@@ -42,6 +43,26 @@ pub async fn null_payload(bench: &PublisherBench) {
             )
         })
         .collect();
+    there_and_back(bench, &topic, &events).await;
+}
+
+/// Case number-fidelity: JSON arrives as it was written, byte for byte.
+pub async fn number_fidelity(bench: &PublisherBench) {
+    json_there_and_back(bench, &documents::NUMBERS).await;
+}
+
+/// Case nul-in-jsonb: NUL is a byte like any other, whether escaped or not.
+pub async fn nul_in_jsonb(bench: &PublisherBench) {
+    json_there_and_back(bench, &documents::NULS).await;
+}
+
+async fn json_there_and_back(bench: &PublisherBench, documents: &[&str]) {
+    let topic = bench.topic().await;
+    let event = |(n, document): (usize, &&str)| {
+        let builder = Event::new(topic.as_str(), "T").content_type("application/json");
+        stored(n, builder, Some(document.as_bytes()))
+    };
+    let events: Vec<_> = documents.iter().enumerate().map(event).collect();
     there_and_back(bench, &topic, &events).await;
 }
 

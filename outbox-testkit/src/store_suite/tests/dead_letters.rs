@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use outbox_core::{
-    DeadFilter, DeadReason, DeadSummary, ErrorKind, Event, FailureNote, OutboxStore, Page, Verdict,
+    DeadFilter, DeadGroup, DeadReason, DeadSummary, ErrorKind, Event, FailureNote, OutboxStore,
+    Page, Verdict,
 };
 use uuid::Uuid;
 
@@ -212,6 +213,19 @@ fn filters(sent: &[Event]) -> Vec<(DeadFilter, &'static [&'static str])> {
     ]
 }
 
+/// The groups that these letters make; none of [`various`] is like another.
+fn alike(letters: &[DeadSummary]) -> Vec<DeadGroup> {
+    let groups = letters.iter().map(|letter| DeadGroup {
+        topic: letter.topic.clone(),
+        event_type: letter.event_type.clone(),
+        error_kind: letter.note.kind,
+        count: 1,
+    });
+    let mut groups: Vec<_> = groups.collect();
+    groups.sort_by(|a, b| (&a.topic, &a.event_type).cmp(&(&b.topic, &b.event_type)));
+    groups
+}
+
 /// Each part of a filter narrows, alone and together; counting touches nothing.
 pub async fn dead_letters_are_filtered(bench: &StoreBench) {
     let outbox = bench.fresh(LONG, 1).await;
@@ -224,6 +238,8 @@ pub async fn dead_letters_are_filtered(bench: &StoreBench) {
             .filter_map(|letter| letter.key.as_deref())
             .collect();
         assert_eq!(keys, expected, "{filter:?}");
+        let groups = worker.store.groups(&filter, 100).await.expect("groups");
+        assert_eq!(groups, alike(&letters), "{filter:?}");
         let counted = count(&*worker.store, &filter).await;
         assert_eq!(
             counted,

@@ -5,7 +5,10 @@ use std::time::Duration;
 use outbox_core::{Event, StoredEvent, Verdict};
 use uuid::Uuid;
 
-use crate::store_suite::bench::{LONG, SHORT, StoreBench, Worker, commit, retry};
+use crate::{
+    documents,
+    store_suite::bench::{LONG, SHORT, StoreBench, Worker, commit, retry},
+};
 
 /// Each event with its oddity; ids tell them apart.
 fn oddities() -> Vec<Event> {
@@ -89,6 +92,34 @@ pub async fn i10_every_field_comes_out_as_it_went_in(bench: &StoreBench) {
     };
     assert_eq!(by_key("tombstone"), [None, None]);
     assert_eq!(by_key("empty"), [Some("".into()), Some("".into())]);
+}
+
+/// Case number-fidelity: JSON arrives as it was written, byte for byte.
+pub async fn number_fidelity(bench: &StoreBench) {
+    there_and_back(bench, &documents::NUMBERS).await;
+}
+
+/// Case nul-in-jsonb: NUL is a byte like any other, whether escaped or not; also in a header's value.
+pub async fn nul_in_jsonb(bench: &StoreBench) {
+    there_and_back(bench, &documents::NULS).await;
+}
+
+/// Each document as a payload of the type JSON and as a header's value.
+async fn there_and_back(bench: &StoreBench, documents: &[&'static str]) {
+    let outbox = bench.fresh(LONG, 1).await;
+    let event = |document: &'static str| {
+        let builder = Event::new("t", "T").content_type("application/json");
+        builder.header("document", document).bytes(document)
+    };
+    let sent: Vec<_> = documents.iter().copied().map(event).collect();
+    let sent: Vec<_> = sent.into_iter().collect::<Result<_, _>>().expect("valid");
+    commit(&*outbox, &sent).await;
+    let worker = Worker::start(&*outbox, "relay").await;
+    let seen = worker.drain_until(sent.len()).await;
+    assert_eq!(seen.len(), sent.len());
+    for event in &seen {
+        assert_same(find(&sent, event.id), event);
+    }
 }
 
 /// Every copy carries the same id, bytes, headers and time, through retries and lost leases.
