@@ -12,7 +12,9 @@ mod install;
 mod place;
 mod postgres;
 mod redis;
+mod started;
 pub(crate) mod state;
+mod way;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -20,14 +22,15 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 
 use crate::command::{say, show};
 use crate::interrupt;
 use crate::process::Identity;
 use crate::services::compose::Project;
+pub(crate) use crate::services::started::Started;
 use crate::services::state::{Lock, Running, State};
+pub(crate) use crate::services::way::{Via, ViaOption, Way};
 
 /// How long a server may take to answer.
 const START_LIMIT: Duration = Duration::from_mins(1);
@@ -86,44 +89,6 @@ pub(crate) struct Container {
     pub(crate) question: &'static [&'static str],
     /// The settings that a private server gets too, each as its words on the command line.
     pub(crate) settings: Vec<Vec<String>>,
-}
-
-/// By which way a service that is not there yet is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Via {
-    /// Docker Compose when a daemon answers and it works, else a private server
-    Auto,
-    /// Docker Compose, or an error
-    Docker,
-    /// A private server from programs of this machine
-    Local,
-}
-
-#[derive(Args)]
-pub(crate) struct ViaOption {
-    /// How to start services. The way by Docker is linted and tested with a program that plays
-    /// docker; the project has no daemon to run it against
-    #[arg(long, value_enum, default_value_t = Via::Auto, env = "OUTBOX_SERVICES_VIA")]
-    pub(crate) via: Via,
-}
-
-/// [`Via`], once it is known whether Docker is there.
-pub(crate) enum Way {
-    /// By Docker Compose where there is some and it works.
-    First(Option<Project>),
-    Docker(Project),
-    Local,
-}
-
-impl Way {
-    /// Asks Docker, unless it is not wanted.
-    pub(crate) fn choose(via: Via, root: &Path) -> Result<Self> {
-        Ok(match via {
-            Via::Auto => Self::First(Project::find(root).ok()),
-            Via::Docker => Self::Docker(Project::find(root)?),
-            Via::Local => Self::Local,
-        })
-    }
 }
 
 /// The folder of a service's programs.
@@ -470,70 +435,6 @@ fn spawn(command: &mut std::process::Command, log: &Path) -> Result<Child> {
         .process_group(0)
         .spawn()
         .with_context(|| format!("cannot run `{}`", show(command)))
-}
-
-/// Stops what a run started when it ends, however it ends.
-pub(crate) struct Started {
-    folder: PathBuf,
-    pub(crate) servers: Vec<Server>,
-    keep: bool,
-}
-
-impl Started {
-    /// [`up`], for the time of one run, and the programs that its tests start servers from.
-    pub(crate) fn up(
-        folder: PathBuf,
-        services: &[&'static dyn Service],
-        way: &Way,
-        keep: bool,
-    ) -> Result<Self> {
-        for service in services {
-            install::ensure(*service)?;
-        }
-        let servers = up(&folder, services, way)?;
-        for server in &servers {
-            let how = match (&server.origin, server.started) {
-                (Origin::Environment, _) => "as the environment says",
-                (Origin::Process(_), true) => "started",
-                (Origin::Compose(_), true) => "started by Docker Compose",
-                (_, false) => "already up",
-            };
-            say(&format!("{} {} ({how})", server.service, server.version));
-        }
-        Ok(Self {
-            folder,
-            servers,
-            keep,
-        })
-    }
-
-    /// What the tests get in their environment.
-    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let all = self.servers.iter().flat_map(|server| &server.variables);
-        all.map(|(name, value)| (*name, value.as_str()))
-    }
-
-    /// Stops now, and tells whether that worked.
-    pub(crate) fn stop(&mut self) -> Result<()> {
-        let started = self
-            .servers
-            .iter()
-            .filter(|server| server.started && !self.keep);
-        let names: Vec<_> = started.map(|server| server.service.to_owned()).collect();
-        self.servers.clear();
-        if names.is_empty() {
-            return Ok(());
-        }
-        down(&self.folder, &select(&names)?).map(|_| ())
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if let Err(error) = self.stop() {
-            eprintln!("error: {error:#}");
-        }
-    }
 }
 
 #[cfg(test)]
