@@ -16,7 +16,7 @@ Exit codes:
   4    a server refused user, password or permission
   5    the schema is missing, older or newer than this program
   6    an event or other input is invalid; nothing was written
-  130  stopped at once by a second signal";
+  130  stopped by a signal before all was done; a relay: at once, by a second one";
 
 /// A failure that is not in the terms of the core: arguments, configuration, input.
 const FAILED: u8 = 1;
@@ -58,6 +58,21 @@ impl Failure {
             text: text.into(),
             code: INPUT,
         }
+    }
+
+    /// A signal stopped it before all was done.
+    pub(crate) fn interrupted(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            code: INTERRUPTED,
+        }
+    }
+
+    /// Adds what was done before it failed.
+    pub(crate) fn after(mut self, done: &str) -> Self {
+        self.text.push_str("; ");
+        self.text.push_str(done);
+        self
     }
 
     /// The code that the process ends with.

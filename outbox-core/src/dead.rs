@@ -72,6 +72,19 @@ pub struct DeadLetter {
     pub event: Result<StoredEvent>,
 }
 
+/// Dead letters that are alike.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeadGroup {
+    /// Their topic.
+    pub topic: String,
+    /// Their event type.
+    pub event_type: String,
+    /// The kind of error at their last attempt.
+    pub error_kind: Option<ErrorKind>,
+    /// How many there are.
+    pub count: u64,
+}
+
 /// What operators do with dead letters. Object-safe; every call has bounded cost.
 #[async_trait]
 pub trait DeadLetters: Send + Sync {
@@ -83,6 +96,10 @@ pub trait DeadLetters: Send + Sync {
 
     /// How many there are: what a bulk call would touch, for dry runs and progress.
     async fn count(&self, filter: &DeadFilter) -> Result<u64>;
+
+    /// How many there are of each topic, type and kind of error, the largest groups first and at
+    /// most `limit` of them: what a bulk call would touch, for people. Changes nothing.
+    async fn groups(&self, filter: &DeadFilter, limit: u32) -> Result<Vec<DeadGroup>>;
 
     /// Puts up to `limit` of them back, oldest first, with attempts and crashes at zero; returns how
     /// many. Keys keep their order in ordered stores. Repeat until it returns less than the limit.

@@ -21,7 +21,7 @@ mod topic;
 pub mod trace;
 
 pub use breaker::{Breaker, BreakerPolicy, Gate};
-pub use dead::{DeadFilter, DeadLetter, DeadLetters, DeadSummary, Page};
+pub use dead::{DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, Page};
 pub use delivery::{Answer, Attempt, DeliveryState, Step, step};
 pub use directive::{Directive, classify, remedy};
 pub use enqueue::{Enqueue, Enqueued};

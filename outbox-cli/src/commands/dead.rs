@@ -1,26 +1,20 @@
-//! `outbox dead list | show | requeue | discard`
+//! `outbox dead list | show`
 
 use std::fmt::Write;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use outbox_core::{
-    DeadFilter, DeadLetter, DeadLetters, DeadSummary, Page, Position, StoredEvent, remedy,
-};
+use outbox_core::{DeadLetter, DeadLetters, DeadSummary, Page, Position, StoredEvent, remedy};
 use serde::Serialize;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::{
-    args::{DeadBulkArgs, DeadDiscardArgs, DeadListArgs, DeadShowArgs},
+    args::{DeadListArgs, DeadShowArgs},
     config::StoreConfig,
     event_json::{EventJson, timestamp},
     exit::Failure,
     output::{plain, print, table},
     store,
 };
-
-/// Rows that one statement changes: each is a short transaction, and a long job shows its progress.
-const STEP: u32 = 1000;
 
 /// Prints one page.
 pub(crate) async fn list(args: &DeadListArgs, config: StoreConfig) -> Result<(), Failure> {
@@ -189,93 +183,4 @@ fn event_lines(event: &StoredEvent, with_payload: bool, lines: &mut Vec<(&'stati
         },
     };
     lines.push(("payload", payload));
-}
-
-/// Puts dead letters back.
-pub(crate) async fn requeue(args: &DeadBulkArgs, config: StoreConfig) -> Result<(), Failure> {
-    let filter = selection(args, "requeue")?;
-    let store = store::open_to_change(config).await?;
-    if args.dry_run {
-        return dry_run(&*store, &filter, "requeued").await;
-    }
-    let total = in_steps(&*store, &filter, Change::Requeue).await?;
-    finish(args, total, "requeued")
-}
-
-/// Removes dead letters for ever.
-pub(crate) async fn discard(args: &DeadDiscardArgs, config: StoreConfig) -> Result<(), Failure> {
-    let filter = selection(&args.bulk, "discard")?;
-    if filter.ids.is_empty() && !args.yes && !args.bulk.dry_run {
-        return Err(Failure::usage(
-            "discard dead letters: this removes all that fit, for ever — add --yes, or --dry-run \
-             to see how many they are",
-        ));
-    }
-    let store = store::open_to_change(config).await?;
-    if args.bulk.dry_run {
-        return dry_run(&*store, &filter, "discarded").await;
-    }
-    let total = in_steps(&*store, &filter, Change::Discard).await?;
-    finish(&args.bulk, total, "discarded")
-}
-
-#[derive(Clone, Copy)]
-enum Change {
-    Requeue,
-    Discard,
-}
-
-/// Changes as many as there are now, in steps. Without that bound a requeue would go on for ever
-/// beside a relay that finds its events as hopeless as before.
-async fn in_steps(
-    store: &dyn DeadLetters,
-    filter: &DeadFilter,
-    change: Change,
-) -> Result<u64, Failure> {
-    let there = store.count(filter).await?;
-    let mut total = 0;
-    while total < there {
-        let step = u32::try_from(there - total).unwrap_or(STEP).min(STEP);
-        let count = match change {
-            Change::Requeue => store.requeue(filter, step).await?,
-            Change::Discard => store.discard(filter, step).await?,
-        };
-        total += count;
-        if count < u64::from(step) {
-            break;
-        }
-        tracing::info!(total, there, "changing dead letters");
-    }
-    Ok(total)
-}
-
-/// What was selected; nothing selected is a mistake and not "all".
-fn selection(args: &DeadBulkArgs, verb: &str) -> Result<DeadFilter, Failure> {
-    let filter = args.filter.filter(&args.ids);
-    if filter == DeadFilter::default() && !args.all {
-        return Err(Failure::usage(format!(
-            "{verb} dead letters: none is selected — give ids, a filter such as --topic, or --all"
-        )));
-    }
-    Ok(filter)
-}
-
-async fn dry_run(store: &dyn DeadLetters, filter: &DeadFilter, done: &str) -> Result<(), Failure> {
-    let count = store.count(filter).await?;
-    print(&format!("{count} would be {done}\n"))
-}
-
-/// Says how many, and fails when an id that was named is no dead letter.
-fn finish(args: &DeadBulkArgs, total: u64, done: &str) -> Result<(), Failure> {
-    print(&format!("{total} {done}\n"))?;
-    let ids: std::collections::BTreeSet<&Uuid> = args.ids.iter().collect();
-    let named = u64::try_from(ids.len()).unwrap_or(u64::MAX);
-    if total < named {
-        return Err(Failure::failed(format!(
-            "{} of {named} ids were not {done}: they are no dead letters, or do not fit the \
-             filter — `outbox dead list` shows those there are",
-            named - total
-        )));
-    }
-    Ok(())
 }

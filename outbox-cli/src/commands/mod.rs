@@ -2,6 +2,7 @@
 
 mod completions;
 mod dead;
+mod dead_bulk;
 mod enqueue;
 mod migrate;
 mod relay;
@@ -44,8 +45,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             match command {
                 DeadCommand::List(args) => simple(dead::list(&args, store)),
                 DeadCommand::Show(args) => simple(dead::show(&args, store)),
-                DeadCommand::Requeue(args) => simple(dead::requeue(&args, store)),
-                DeadCommand::Discard(args) => simple(dead::discard(&args, store)),
+                DeadCommand::Requeue(args) => simple(dead_bulk::requeue(&args, store)),
+                DeadCommand::Discard(args) => simple(dead_bulk::discard(&args, store)),
             }
         }
         Command::Enqueue(args) => {

@@ -110,7 +110,12 @@ fn dead_letters_are_listed_shown_and_requeued() {
     let plan = place
         .outbox(&["dead", "requeue", "--type", "Big", "--dry-run"])
         .success();
-    assert_eq!(plan, "2 would be requeued\n");
+    let (count, groups) = plan.split_once('\n').unwrap();
+    assert_eq!(count, "2 would be requeued");
+    let words =
+        |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+    let rows: Vec<_> = groups.lines().skip(1).map(words).collect();
+    assert_eq!(rows, [words(&format!("2 {topic} Big too_large"))]);
     assert_eq!(list(&place, &[]).len(), 3);
     assert_eq!(
         place
@@ -149,12 +154,10 @@ fn nothing_is_touched_without_a_selection() {
         .outbox(&["dead", "discard", "--all"])
         .failure(2, &["--yes", "--dry-run"]);
     assert_eq!(list(&place, &[]).len(), 3);
-    assert_eq!(
-        place
-            .outbox(&["dead", "discard", "--all", "--dry-run"])
-            .success(),
-        "3 would be discarded\n"
-    );
+    let plan = place
+        .outbox(&["dead", "discard", "--all", "--dry-run"])
+        .success();
+    assert!(plan.starts_with("3 would be discarded\n"), "{plan}");
     assert_eq!(
         place
             .outbox(&["dead", "discard", "--all", "--yes"])

@@ -4,10 +4,12 @@ mod bad_input;
 mod completions;
 mod creds;
 mod dead;
+mod dead_bulk;
 mod enqueue;
 mod flow;
 mod logs;
 mod support;
-
+#[cfg(feature = "otlp")]
 mod watch;
 mod relay;
+

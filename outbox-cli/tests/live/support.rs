@@ -2,6 +2,7 @@
 
 use std::{
     io::{Read, Write},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
@@ -11,7 +12,11 @@ use std::{
 
 use outbox_testkit::program::Program;
 use redis::Commands;
-use rustix::process::Signal;
+use rustix::{
+    fs::{Mode, OFlags},
+    process::Signal,
+    pty,
+};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use uuid::Uuid;
 
@@ -244,6 +249,17 @@ impl Ended {
         }
         line.to_owned()
     }
+}
+
+/// A terminal: the end of whoever looks at it, and that of the program.
+pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
+    let outside = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
+    pty::grantpt(&outside).unwrap();
+    pty::unlockpt(&outside).unwrap();
+    let name = pty::ptsname(&outside, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY;
+    let inside = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+    (outside, inside)
 }
 
 /// What a process writes, as it comes.

@@ -2,14 +2,10 @@
 
 use std::{fs::File, process::Stdio};
 
-use rustix::{
-    fs::{Mode, OFlags},
-    process::Signal,
-    pty,
-};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Place, Running, Seen, lines};
+use crate::support::{Place, Running, Seen, lines, terminal};
 
 const WATCH: [&str; 3] = ["status", "--watch", "100ms"];
 
@@ -79,17 +75,11 @@ fn json_is_one_object_a_line_and_a_failure_is_one_line_until_the_store_answers()
 fn a_terminal_is_redrawn_in_place_and_keeps_the_last_state_while_the_store_fails() {
     let place = Place::migrated();
     enqueue(&place, 7);
-    let terminal = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
-    pty::grantpt(&terminal).unwrap();
-    pty::unlockpt(&terminal).unwrap();
-    let name = pty::ptsname(&terminal, Vec::new()).unwrap();
-    let flags = OFlags::RDWR | OFlags::NOCTTY;
-    let inside = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
-
+    let (outside, inside) = terminal();
     let mut command = place.command(&WATCH);
     command.env("TERM", "xterm").stdout(Stdio::from(inside));
     let watch = Running::start_as_it_is(command);
-    let seen = Seen::read(File::from(terminal));
+    let seen = Seen::read(File::from(outside));
     // Up by the six lines that stand there, and away with them.
     let again = "\u{1b}[6A";
     seen.wait_for("the second look", |text| text.contains(again));

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use outbox_core::{
-    DeadFilter, DeadLetter, DeadLetters, DeadReason, DeadSummary, Error, ErrorKind, FailureNote,
-    Page, Position, Result,
+    DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadReason, DeadSummary, Error, ErrorKind,
+    FailureNote, Page, Position, Result,
 };
 use sqlx::{
     Postgres, Row as _,
@@ -74,6 +74,23 @@ impl DeadLetters for PgQueue {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
+    async fn groups(&self, filter: &DeadFilter, limit: u32) -> Result<Vec<DeadGroup>> {
+        let statements = self.0.statements().await?;
+        let query = filtered(&statements.dead_groups, filter).bind(i64::from(limit));
+        let rows = self.0.database.rows("group dead letters", query).await?;
+        rows.iter()
+            .map(|row| {
+                let count: i64 = row.try_get("dead_count").map_err(|_| unknown_form())?;
+                Ok(DeadGroup {
+                    topic: text(row, "dead_topic").unwrap_or_default(),
+                    event_type: text(row, "dead_event_type").unwrap_or_default(),
+                    error_kind: text(row, "error_kind").and_then(|kind| ErrorKind::parse(&kind)),
+                    count: u64::try_from(count).unwrap_or(0),
+                })
+            })
+            .collect()
+    }
+
     async fn requeue(&self, filter: &DeadFilter, limit: u32) -> Result<u64> {
         let statements = self.0.statements().await?;
         let query = filtered(&statements.dead_requeue, filter).bind(i64::from(limit));
@@ -87,11 +104,15 @@ impl DeadLetters for PgQueue {
     }
 }
 
+/// Text of a row that may not be readable as an event, as far as it goes.
+fn text(row: &PgRow, name: &str) -> Option<String> {
+    row.try_get_raw(name).ok()?.as_bytes().ok().map(lossy)
+}
+
 /// A line of the list. It is also made of rows that can't be read as events, so text is taken as
 /// far as it goes.
 fn summary(row: &PgRow) -> Result<DeadSummary> {
-    let text =
-        |name: &str| -> Option<String> { row.try_get_raw(name).ok()?.as_bytes().ok().map(lossy) };
+    let text = |name: &str| text(row, name);
     let time = |name: &str| -> Result<OffsetDateTime> {
         let bytes = row
             .try_get_raw(name)

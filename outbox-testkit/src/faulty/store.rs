@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use outbox_core::{
-    AcquireRequest, Acquired, Batch, BatchToken, ClaimLimit, DeadFilter, DeadLetter, DeadLetters,
-    DeadSummary, Error, ErrorKind, Inspect, Inspection, Lane, LaneId, Migrated, OutboxStore, Page,
-    Result, Settled, Settlement, Store,
+    AcquireRequest, Acquired, Batch, BatchToken, ClaimLimit, DeadFilter, DeadGroup, DeadLetter,
+    DeadLetters, DeadSummary, Error, ErrorKind, Inspect, Inspection, Lane, LaneId, Migrated,
+    OutboxStore, Page, Result, Settled, Settlement, Store,
 };
 use uuid::Uuid;
 
@@ -186,6 +186,10 @@ impl DeadLetters for FaultyStore {
 
     async fn count(&self, filter: &DeadFilter) -> Result<u64> {
         self.inner.count(filter).await
+    }
+
+    async fn groups(&self, filter: &DeadFilter, limit: u32) -> Result<Vec<DeadGroup>> {
+        self.inner.groups(filter, limit).await
     }
 
     async fn requeue(&self, filter: &DeadFilter, limit: u32) -> Result<u64> {

@@ -1,11 +1,11 @@
 //! Dead letters: what an operator asks is carried out at once, under the store's lock.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use outbox_core::{
-    DeadFilter, DeadLetter, DeadLetters, DeadReason, DeadSummary, FailureNote, Page, Position,
-    Result,
+    DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadReason, DeadSummary, FailureNote, Page,
+    Position, Result,
 };
 use uuid::Uuid;
 
@@ -58,6 +58,28 @@ impl DeadLetters for MemoryStore {
         let now = self.now();
         let state = self.lock();
         Ok(u64::try_from(dead(&state, filter, now).count()).unwrap_or(u64::MAX))
+    }
+
+    async fn groups(&self, filter: &DeadFilter, limit: u32) -> Result<Vec<DeadGroup>> {
+        let now = self.now();
+        let state = self.lock();
+        let mut counts = BTreeMap::<_, u64>::new();
+        for letter in dead(&state, filter, now) {
+            let alike = (letter.topic, letter.event_type, letter.note.kind);
+            *counts.entry(alike).or_default() += 1;
+        }
+        let mut groups: Vec<DeadGroup> = counts
+            .into_iter()
+            .map(|((topic, event_type, error_kind), count)| DeadGroup {
+                topic,
+                event_type,
+                error_kind,
+                count,
+            })
+            .collect();
+        groups.sort_by_key(|group| std::cmp::Reverse(group.count));
+        groups.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(groups)
     }
 
     async fn requeue(&self, filter: &DeadFilter, limit: u32) -> Result<u64> {
