@@ -9,7 +9,6 @@ mod enqueue;
 mod flow;
 mod logs;
 mod support;
-#[cfg(feature = "otlp")]
 mod watch;
-mod relay;
 
+mod relay;
