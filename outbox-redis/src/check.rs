@@ -23,6 +23,12 @@ pub(crate) async fn check(connector: &Connector, config: &RedisConfig) -> Result
         role(&mut connection).await?;
         permissions(&mut connection, config.transactional).await?;
         warn_of_risks(&mut connection).await;
+        if let Some(entries) = config.stream_entries_max {
+            warn!(
+                stream_entries_max = entries,
+                "streams are trimmed: consumers further behind lose what they have not read"
+            );
+        }
         Ok(())
     };
     let checked = timeout(config.connect_timeout, asking)

@@ -39,7 +39,8 @@ pub struct RedisConfig {
     #[serde(default = "pipeline_bytes_max")]
     pub pipeline_bytes_max: usize,
     /// Trims each stream to about this many entries (`MAXLEN ~ n`). Default: never, because
-    /// trimming removes entries whether or not a consumer has read them: that is **loss**.
+    /// trimming removes entries whether or not a consumer has read them: that is **loss**. The
+    /// gauge `outbox_redis_trimmed_unread_entries` shows it.
     #[serde(default)]
     pub stream_entries_max: Option<u64>,
     /// How many replicas must confirm (`WAIT`) before an event counts as delivered. Default: none.

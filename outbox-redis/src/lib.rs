@@ -8,6 +8,7 @@ mod error;
 mod publisher;
 mod reply;
 mod tls;
+mod trim;
 mod wire;
 
 pub use config::RedisConfig;

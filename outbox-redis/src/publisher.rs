@@ -1,6 +1,6 @@
 //! The publisher.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use outbox_core::{
@@ -12,7 +12,7 @@ use tokio::{
     sync::RwLock,
     time::{Instant, sleep_until, timeout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     check,
@@ -21,6 +21,7 @@ use crate::{
     connection::{Connector, Link},
     error::{PUBLISH, broken, timeout as timed_out},
     reply::{self, Report, Verdict},
+    trim::TrimWatch,
     wire,
 };
 
@@ -30,10 +31,13 @@ use crate::{
 /// replaced by itself. Needs a tokio runtime with time and I/O.
 pub struct RedisPublisher {
     config: RedisConfig,
-    connector: Connector,
+    connector: Arc<Connector>,
+    trimming: TrimWatch,
     /// Held for reading by each call, so that `close` can wait for all.
     calls: RwLock<()>,
     closed: CancellationToken,
+    /// Ends what watches beside the calls.
+    _closes: DropGuard,
 }
 
 impl RedisPublisher {
@@ -44,11 +48,14 @@ impl RedisPublisher {
     /// `Configuration`, naming the setting.
     pub fn new(config: RedisConfig) -> Result<Self> {
         config.validate()?;
+        let closed = CancellationToken::new();
         Ok(Self {
-            connector: Connector::new(&config)?,
+            connector: Arc::new(Connector::new(&config)?),
             config,
+            trimming: TrimWatch::default(),
             calls: RwLock::new(()),
-            closed: CancellationToken::new(),
+            _closes: closed.clone().drop_guard(),
+            closed,
         })
     }
 
@@ -186,6 +193,9 @@ impl Publisher for RedisPublisher {
         let mut progress = Progress::new(events.len());
         if events.is_empty() {
             return Vec::new();
+        }
+        if self.config.stream_entries_max.is_some() {
+            self.trimming.note(events, &self.connector, &self.closed);
         }
         let deadline = Instant::now() + self.config.publish_timeout;
         let ended = tokio::select! {

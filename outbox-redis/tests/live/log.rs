@@ -9,7 +9,7 @@ use outbox_core::{Event, Publisher};
 use outbox_testkit::servers::Redis;
 use tracing::{Level, subscriber::DefaultGuard};
 
-use crate::support::{connection, publisher, run, stored};
+use crate::support::{configured, connection, publisher, run, stored};
 
 /// Everything that this thread logs while the guard lives.
 #[derive(Clone, Default)]
@@ -64,6 +64,19 @@ async fn redis_oom_check_warns_of_eviction() {
     run(&mut connection, "CONFIG SET appendonly no").await;
     let text = check().await;
     assert!(text.contains("appendonly is off"), "{text}");
+}
+
+/// Case redis-maxlen-trim: who trims is told what that costs.
+#[tokio::test]
+async fn redis_maxlen_trim_check_warns_of_loss() {
+    let server = Redis::start().unwrap();
+    let (log, _guard) = Log::start(Level::WARN);
+    publisher(&server.url()).check().await.unwrap();
+    assert_eq!(log.text(), "");
+    let trimming = configured(&server.url(), |c| c.stream_entries_max = Some(1_000));
+    trimming.check().await.unwrap();
+    let text = log.text();
+    assert!(text.contains("lose") && text.contains("1000"), "{text}");
 }
 
 #[tokio::test]

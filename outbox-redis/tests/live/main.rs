@@ -11,3 +11,4 @@ mod refusals;
 mod suite;
 mod support;
 mod tls;
+mod trimming;
