@@ -1,28 +1,36 @@
-//! Log lines on standard error.
+//! Log lines on standard error, and spans to wherever they are exported.
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use crate::{
     config::{LogConfig, LogFormat},
     exit::Failure,
 };
 
+/// A further reader of what the program tells.
+pub(crate) type Tap = Box<dyn Layer<Registry> + Send + Sync>;
+
 /// Installs the subscriber for the whole process. Colours only on a terminal.
-pub(crate) fn init(config: &LogConfig) -> Result<(), Failure> {
+pub(crate) fn init(config: &LogConfig, spans: Option<Tap>) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&config.level).map_err(|_| {
         Failure::usage(
             "log.level is no filter — write error, warn, info, debug, trace, or targets as in \
              info,outbox_core=debug",
         )
     })?;
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let installed = match config.format {
-        LogFormat::Text => builder
-            .with_ansi(std::io::stderr().is_terminal())
-            .try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = match config.format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    installed.map_err(|error| Failure::failed(format!("start logging: {error}")))
+    let mut layers: Vec<Tap> = vec![lines.with_filter(filter).boxed()];
+    layers.extend(spans);
+    tracing_subscriber::registry()
+        .with(layers)
+        .try_init()
+        .map_err(|error| Failure::failed(format!("start logging: {error}")))
 }

@@ -11,6 +11,8 @@ mod output;
 mod publishers;
 mod redact;
 mod signals;
+#[cfg(feature = "otlp")]
+mod spans;
 mod store;
 
 use std::process::ExitCode;

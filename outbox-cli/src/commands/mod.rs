@@ -15,6 +15,8 @@ use crate::{
     exit::Failure,
     logging,
 };
+#[cfg(feature = "otlp")]
+use crate::spans::Spans;
 
 /// What is logged when nothing is said: a relay tells what it does, the others only warn.
 const RELAY_LEVEL: &str = "info";
@@ -34,7 +36,16 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Status(args) if args.watch.is_some() => WATCH_LEVEL,
         _ => COMMAND_LEVEL,
     };
-    logging::init(&LogConfig::new(&settings.log, &global, level))?;
+    #[cfg(feature = "otlp")]
+    let spans = match &command {
+        Command::Relay(args) if !args.check => Spans::start()?,
+        _ => None,
+    };
+    #[cfg(feature = "otlp")]
+    let tap = spans.as_ref().map(Spans::tap);
+    #[cfg(not(feature = "otlp"))]
+    let tap = None;
+    logging::init(&LogConfig::new(&settings.log, &global, level), tap)?;
     match command {
         Command::Migrate(args) if args.print => migrate::print_sql(&settings, &global),
         Command::Migrate(args) => simple(migrate::run(&args, store(settings, &global)?)),

@@ -8,6 +8,8 @@ mod dead_bulk;
 mod enqueue;
 mod flow;
 mod logs;
+#[cfg(feature = "otlp")]
+mod spans;
 mod support;
 mod watch;
 
