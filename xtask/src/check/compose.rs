@@ -69,10 +69,7 @@ fn healthcheck_problem(service: &Value) -> Option<String> {
 /// The tag begins with a major version, so that a new one is a change in this file.
 fn image_problem(service: &Value) -> Option<String> {
     let image = service["image"].as_str().unwrap_or_default();
-    let tag = image
-        .rsplit_once(':')
-        // A colon before the last slash is the port of a registry.
-        .map_or("", |(_, tag)| if tag.contains('/') { "" } else { tag });
+    let tag = image.rsplit_once(':').map_or("", |(_, tag)| tag);
     let major = tag.split(['.', '-']).next().unwrap_or_default();
     let is_pinned = !major.is_empty() && major.bytes().all(|byte| byte.is_ascii_digit());
     (!is_pinned).then(|| format!("the image `{image}` has no major version as its tag"))

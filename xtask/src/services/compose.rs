@@ -91,7 +91,7 @@ impl Project {
             .trim()
             .parse()
             .ok()
-            .filter(|address: &SocketAddr| address.ip().is_loopback() && address.port() > 0)
+            .filter(|address: &SocketAddr| address.ip().is_loopback())
             .with_context(|| {
                 let address = address.trim();
                 format!("{name} is published at `{address}`, not at a loopback port")
