@@ -8,6 +8,7 @@ mod fidelity;
 mod log;
 mod outages;
 mod refusals;
+mod states;
 mod suite;
 mod support;
 mod tls;

@@ -128,6 +128,14 @@ pub(crate) fn failed(outcome: &Outcome, kind: ErrorKind, scope: Scope) -> &Error
     error
 }
 
+/// Publishes some events, which the server refuses with this code for a state of its own.
+pub(crate) async fn refused(publisher: &RedisPublisher, topic: &str, code: &str, kind: ErrorKind) {
+    for outcome in publisher.publish(&numbers(topic, 5..10)).await {
+        let error = failed(&outcome, kind, Scope::Destination);
+        assert!(error.to_string().contains(code), "{error}");
+    }
+}
+
 /// Publishes as a relay does: what is not delivered goes again, in front, after a pause. Returns
 /// how many calls had an event that was not delivered.
 pub(crate) async fn publish_all(publisher: &RedisPublisher, mut events: Vec<StoredEvent>) -> usize {
