@@ -2,7 +2,7 @@
 //!
 //! The names are those that `enqueue --stdin` reads. The payload stands under a name that says
 //! what it is, so that bytes in are bytes out (I10): `payload` is the JSON itself, `payload_text`
-//! any other UTF-8 text, `payload_base64` bytes, and a tombstone has `tombstone: true` instead.
+//! any other UTF-8 text and JSON that has line breaks or begins or ends with blanks, `payload_base64` bytes, and a tombstone has `tombstone: true` instead.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use outbox_core::StoredEvent;
@@ -38,7 +38,7 @@ pub(crate) struct EventJson<'a> {
 #[derive(Serialize)]
 enum Payload<'a> {
     #[serde(rename = "payload")]
-    Json(Box<RawValue>),
+    Json(&'a RawValue),
     #[serde(rename = "payload_text")]
     Text(&'a str),
     #[serde(rename = "payload_base64")]
@@ -97,9 +97,10 @@ fn payload(event: &StoredEvent) -> Payload<'_> {
         return Payload::Bytes(STANDARD.encode(bytes));
     };
     if event.content_type.as_deref().is_some_and(is_json) {
-        // Outside of strings a line break is blank space, and inside of them JSON has none.
-        let line = text.replace(['\n', '\r'], " ");
-        if let Ok(json) = RawValue::from_string(line) {
+        // What would not stay in its one line, or would lose its outer blanks, stands as a text,
+        // whose escapes keep every byte.
+        let stays = !text.contains(['\n', '\r']) && text.trim_ascii().len() == text.len();
+        if stays && let Ok(json) = serde_json::from_str(text) {
             return Payload::Json(json);
         }
     }
@@ -152,7 +153,14 @@ pub(crate) mod tests {
             (
                 "application/json",
                 Some(b"{\n\"a\":\r\n1}"),
-                r#""payload":{ "a":  1}}"#,
+                r#""payload_text":"{\n\"a\":\r\n1}"}"#,
+            ),
+            ("application/json", Some(b" 1"), r#""payload_text":" 1"}"#),
+            // No JSON, and it must not become some.
+            (
+                "application/json",
+                Some(b"\"a\nb\""),
+                r#""payload_text":"\"a\nb\""}"#,
             ),
             (
                 "application/json",

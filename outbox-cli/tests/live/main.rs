@@ -6,6 +6,7 @@ mod creds;
 mod dead;
 mod dead_bulk;
 mod enqueue;
+mod fidelity;
 mod flow;
 mod logs;
 #[cfg(feature = "otlp")]
