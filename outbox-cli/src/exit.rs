@@ -68,6 +68,11 @@ impl Failure {
         }
     }
 
+    /// One of several checks that failed, told in one: what it says stands elsewhere, its code counts.
+    pub(crate) fn summed_up(self, text: String) -> Self {
+        Self { text, ..self }
+    }
+
     /// Adds what was done before it failed.
     pub(crate) fn after(mut self, done: &str) -> Self {
         self.text.push_str("; ");

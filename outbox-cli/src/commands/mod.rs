@@ -1,5 +1,6 @@
 //! One file a command.
 
+mod check;
 mod completions;
 mod dead;
 mod dead_bulk;
@@ -32,7 +33,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     }
     let settings = config::load(global.config.as_deref(), std::env::vars_os())?;
     let level = match &command {
-        Command::Relay(_) => RELAY_LEVEL,
+        Command::Relay(args) if !args.check => RELAY_LEVEL,
         Command::Status(args) if args.watch.is_some() => WATCH_LEVEL,
         _ => COMMAND_LEVEL,
     };

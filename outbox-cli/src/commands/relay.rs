@@ -7,11 +7,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::check;
 use crate::{
     args::{GlobalArgs, RelayArgs},
     config::{Config, PublisherConfig, RouteConfig, Settings, StoreConfig},
     exit::{Failure, INTERRUPTED},
-    http, output, publishers, store,
+    http, publishers, store,
 };
 
 /// Threads of the relay: lanes wait for servers most of the time, and more threads only cost
@@ -24,35 +25,21 @@ pub(crate) fn run(
     settings: Settings,
     global: &GlobalArgs,
 ) -> Result<(), Failure> {
-    let store_config = StoreConfig::new(settings.store.clone(), global)?;
-    let config = Config::new(settings, args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("start: {error}")))?;
-    let result = if args.check {
-        runtime.block_on(check(store_config, config))
-    } else {
-        runtime.block_on(relay(store_config, config))
-    };
+    let result = runtime.block_on(async {
+        if args.check {
+            return check::run(args, settings, global).await;
+        }
+        let store_config = StoreConfig::new(settings.store.clone(), global)?;
+        relay(store_config, Config::new(settings, args)?).await
+    });
     // What still hangs in a blocking call must not hold the process up.
     runtime.shutdown_timeout(Duration::from_millis(100));
     result
-}
-
-/// Everything that would be needed, without sending anything.
-async fn check(store_config: StoreConfig, config: Config) -> Result<(), Failure> {
-    store::open_to_change(store_config).await?;
-    for route in config.routes {
-        let name = route.name.clone();
-        let publisher = publishers::open(route.publisher, &CancellationToken::new())?;
-        publisher
-            .check()
-            .await
-            .map_err(|error| error.context("route", name))?;
-    }
-    output::print("configuration, database and destinations are as they should be\n")
 }
 
 async fn relay(store_config: StoreConfig, config: Config) -> Result<(), Failure> {

@@ -16,5 +16,6 @@ pub(crate) use defaults::set;
 pub(crate) use duration::parse_duration;
 pub(crate) use layers::load;
 pub(crate) use model::{LogFormat, PublisherKind, PublisherSettings, Settings, StoreKind};
-pub(crate) use resolve::{Config, LogConfig, PublisherConfig, RouteConfig, StoreConfig};
+pub(crate) use overlap::refuse as refuse_overlap;
+pub(crate) use resolve::{Config, LogConfig, Parts, PublisherConfig, RouteConfig, StoreConfig};
 pub(crate) use secret::Secret;

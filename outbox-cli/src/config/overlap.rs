@@ -6,7 +6,7 @@ use super::resolve::RouteConfig;
 use crate::exit::Failure;
 
 /// In a queue each event goes to one route: with two that take its topic, chance would choose.
-pub(super) fn refuse(routes: &[RouteConfig]) -> Result<(), Failure> {
+pub(crate) fn refuse(routes: &[RouteConfig]) -> Result<(), Failure> {
     for (index, one) in routes.iter().enumerate() {
         for other in &routes[index + 1..] {
             let pairs = one

@@ -136,16 +136,35 @@ impl StoreConfig {
 impl Config {
     /// What a relay needs beside its store.
     pub(crate) fn new(settings: Settings, args: &RelayArgs) -> Result<Self, Failure> {
-        let relay = relay(settings.relay);
-        relay.validate()?;
-        let routes = with_flags(settings.routes, args)?
-            .into_iter()
-            .map(|(name, route)| RouteConfig::new(name, route))
-            .collect::<Result<Vec<_>, _>>()?;
-        overlap::refuse(&routes)?;
+        let parts = Parts::new(settings, args)?;
+        let routes = parts.routes.into_iter().map(|(_, route)| route);
         Ok(Self {
-            relay,
-            routes,
+            relay: parts.relay?,
+            routes: routes.collect::<Result<_, _>>()?,
+            http: parts.http,
+        })
+        .and_then(|config| overlap::refuse(&config.routes).map(|()| config))
+    }
+}
+
+/// What a relay needs beside its store, each part right or wrong for itself.
+pub(crate) struct Parts {
+    pub(crate) relay: Result<RelayConfig, Failure>,
+    /// By name.
+    pub(crate) routes: Vec<(String, Result<RouteConfig, Failure>)>,
+    http: Option<SocketAddr>,
+}
+
+impl Parts {
+    /// Fails where flags and routes don't fit, so that it is not known what the routes are.
+    pub(crate) fn new(settings: Settings, args: &RelayArgs) -> Result<Self, Failure> {
+        let relay = relay(settings.relay);
+        let routes = with_flags(settings.routes, args)?.into_iter();
+        Ok(Self {
+            relay: relay.validate().map(|()| relay).map_err(Failure::from),
+            routes: routes
+                .map(|(name, route)| (name.clone(), RouteConfig::new(name, route)))
+                .collect(),
             http: args.http.or(settings.http.listen),
         })
     }

@@ -408,7 +408,13 @@ fn what_the_relay_cannot_do_is_told_before_it_starts() {
         .outbox(&["relay", "--publisher", "stdout", "--check"])
         .success();
     let url = format!("redis://127.0.0.1:{}", closed_port());
-    place
-        .outbox(&["relay", "--publisher-url", &url, "--check"])
-        .failure(3, &["unavailable", "route=default"]);
+    let ended = place.outbox(&["relay", "--publisher-url", &url, "--check"]);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    for part in [
+        "wrong  destination of route default",
+        "unavailable",
+        "route=default",
+    ] {
+        assert!(ended.stdout.contains(part), "no {part:?} in {ended:?}");
+    }
 }

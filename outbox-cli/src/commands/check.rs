@@ -1,0 +1,86 @@
+//! `outbox relay --check`
+
+use std::fmt::Write as _;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    args::{GlobalArgs, RelayArgs},
+    config::{Parts, RouteConfig, Settings, StoreConfig, refuse_overlap},
+    exit::Failure,
+    output, publishers, store,
+};
+
+/// What the checks found, a line each.
+#[derive(Default)]
+struct Findings {
+    text: String,
+    total: usize,
+    wrong: usize,
+    /// The first that is wrong: its code is that of all.
+    first: Option<Failure>,
+}
+
+impl Findings {
+    /// Takes a finding down; gives what is right.
+    fn add<T>(&mut self, what: &str, found: Result<T, Failure>) -> Option<T> {
+        self.total += 1;
+        match found {
+            Ok(right) => {
+                let _ = writeln!(self.text, "ok     {}", output::plain(what));
+                Some(right)
+            }
+            Err(failure) => {
+                self.wrong += 1;
+                let _ = writeln!(self.text, "wrong  {}: {failure}", output::plain(what));
+                self.first.get_or_insert(failure);
+                None
+            }
+        }
+    }
+}
+
+/// Checks everything that a relay would need and prints what it found, all of it. Claims, sends and
+/// writes nothing. Ends with the code of the first finding that is wrong.
+pub(super) async fn run(
+    args: &RelayArgs,
+    settings: Settings,
+    global: &GlobalArgs,
+) -> Result<(), Failure> {
+    let mut findings = Findings::default();
+    let store = match StoreConfig::new(settings.store.clone(), global) {
+        Ok(config) => store::open_to_change(config).await.map(|_| ()),
+        Err(failure) => Err(failure),
+    };
+    findings.add("store", store);
+    if let Some(parts) = findings.add("routes and flags", Parts::new(settings, args)) {
+        findings.add("relay settings", parts.relay);
+        let mut routes = Vec::new();
+        for (name, route) in parts.routes {
+            let what = format!("settings of route {name}");
+            routes.extend(findings.add(&what, route));
+        }
+        findings.add("topics of the routes", refuse_overlap(&routes));
+        for route in routes {
+            let what = format!("destination of route {}", route.name);
+            let found = destination(route).await;
+            findings.add(&what, found);
+        }
+    }
+    output::print(&findings.text)?;
+    let Findings { total, wrong, .. } = findings;
+    match findings.first {
+        None => Ok(()),
+        Some(first) => Err(first.summed_up(format!(
+            "check relay: {wrong} of {total} findings are wrong — standard output tells each with \
+             what to do; the exit code is that of the first"
+        ))),
+    }
+}
+
+/// Whether the publisher can be made and finds its broker as it needs it.
+async fn destination(route: RouteConfig) -> Result<(), Failure> {
+    let publisher = publishers::open(route.publisher, &CancellationToken::new())?;
+    let checked = publisher.check().await;
+    checked.map_err(|error| error.context("route", route.name).into())
+}
