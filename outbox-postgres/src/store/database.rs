@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use outbox_core::{Error, ErrorKind, Result};
 use sqlx::{
-    Connection as _, PgConnection, PgPool, Postgres,
+    Connection as _, PgConnection, PgPool, Postgres, Transaction,
     pool::PoolConnection,
     postgres::{PgArguments, PgRow},
     query::Query,
@@ -54,6 +54,18 @@ impl Database {
             }
         }
         Err(self.fail(operation, &error))
+    }
+
+    /// A connection to run a transaction on.
+    pub(crate) async fn for_transaction(
+        &self,
+        operation: &'static str,
+    ) -> Result<TransactionConnection> {
+        let connection = self.connection(operation).await?;
+        Ok(TransactionConnection {
+            connection,
+            ended: false,
+        })
     }
 
     /// Runs a statement and returns its rows. A statement commits by itself: when this future is
@@ -108,6 +120,34 @@ impl Database {
             "no answer within the time limit",
         )
         .context("server", &self.server)
+    }
+}
+
+/// A connection that goes back to the pool by [`give_back`](Self::give_back) only, and is closed when
+/// dropped. The driver does not count a transaction whose BEGIN was cancelled before its answer: the
+/// pool would hand out the connection with that transaction open, and later statements would run in it.
+pub(crate) struct TransactionConnection {
+    connection: PoolConnection<Postgres>,
+    ended: bool,
+}
+
+impl TransactionConnection {
+    /// Begins the transaction. Dropped without a commit, it is rolled back.
+    pub(crate) async fn begin(&mut self) -> sqlx::Result<Transaction<'_, Postgres>> {
+        self.connection.begin().await
+    }
+
+    /// The transaction has ended.
+    pub(crate) fn give_back(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for TransactionConnection {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.connection.close_on_drop();
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Events that no other change belongs to.
 
 use outbox_core::{Enqueue as _, Enqueued, Event, Result};
-use sqlx::Connection as _;
 
 use super::PgQueue;
 use crate::enqueue::PgOutbox;
@@ -25,8 +24,7 @@ impl PgQueue {
         let database = &self.0.database;
         let fail = |error: sqlx::Error| database.fail(OPERATION, &error);
         let outbox = PgOutbox::new(&self.0.config.schema)?;
-        let mut connection = database.connection(OPERATION).await?;
-        // A dropped transaction is rolled back before its connection is used again.
+        let mut connection = database.for_transaction(OPERATION).await?;
         let mut transaction = connection.begin().await.map_err(fail)?;
         let mut told = Vec::with_capacity(events.len());
         let mut rest = events;
@@ -36,6 +34,7 @@ impl PgQueue {
             rest = later;
         }
         transaction.commit().await.map_err(fail)?;
+        connection.give_back();
         Ok(told)
     }
 }

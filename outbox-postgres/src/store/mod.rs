@@ -23,7 +23,7 @@ use outbox_core::{
     AcquireRequest, Acquired, Error, ErrorKind, LaneId, Migrated, Result, Scope, Store,
 };
 use sqlx::{
-    Acquire as _, ConnectOptions as _, PgPool, Row as _,
+    ConnectOptions as _, PgPool, Row as _,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::sync::OnceCell;
@@ -133,11 +133,11 @@ impl Queue {
             );
             self.database.fail(OPERATION, &error)
         };
-        let mut connection = self.database.connection(OPERATION).await?;
-        // A dropped transaction is rolled back before its connection is used again.
+        let mut connection = self.database.for_transaction(OPERATION).await?;
         let mut transaction = connection.begin().await.map_err(fail)?;
         let migrated = migrate::apply(&mut transaction, &self.schema, fail).await?;
         transaction.commit().await.map_err(fail)?;
+        connection.give_back();
         Ok(migrated)
     }
 

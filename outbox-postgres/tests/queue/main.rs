@@ -1,6 +1,7 @@
 //! The queue on a real PostgreSQL server: `OUTBOX_TEST_POSTGRES_URL` names a superuser's database,
 //! and every test makes and drops one of its own.
 
+mod cancelled_begin;
 mod claims;
 mod dead_letters;
 mod enqueue;
