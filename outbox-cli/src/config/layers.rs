@@ -39,29 +39,31 @@ fn read_file(path: &Path) -> Result<Table, Failure> {
              OUTBOX_CONFIG"
         ))
     })?;
-    let line_of = |error: &toml::de::Error| {
+    let place_of = |error: &toml::de::Error| {
         let start = error.span().map_or(0, |span| span.start.min(text.len()));
-        text.get(..start)
-            .map_or(1, |before| before.matches('\n').count() + 1)
+        let before = text.get(..start).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+        format!("{shown} line {line} column {column}")
     };
     // The parser's own `Display` would show the line, and with it perhaps a password.
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = line_of(&error);
+        let place = place_of(&error);
         let reason = hide_quoted(error.message());
         Failure::usage(format!(
-            "configuration: no valid TOML: {reason} ({shown} line {line}) — correct that line"
+            "configuration: no valid TOML: {reason} ({place}) — correct that line"
         ))
     })?;
     let deserializer = toml::de::Deserializer::parse(&text);
     if let Ok(deserializer) = deserializer
         && let Err(error) = serde_path_to_error::deserialize::<_, Settings>(deserializer)
     {
-        let line = line_of(error.inner());
+        let place = place_of(error.inner());
         let wrong = Wrong {
             path: error.path().to_string(),
             message: error.inner().message().into(),
         };
-        return Err(wrong.at(&format_args!("{shown} line {line}")));
+        return Err(wrong.at(&place));
     }
     Ok(table)
 }
@@ -110,9 +112,13 @@ fn typed(keys: &[String], text: &str) -> Result<Table, Wrong> {
         .ok()
         .and_then(|mut t| t.remove("value"));
     if let Some(value) = value {
+        let is_nested = value.is_table() || value.is_array();
         let as_toml = leaf(keys, value);
-        if check(Value::Table(as_toml.clone())).is_ok() {
-            return Ok(as_toml);
+        match check(Value::Table(as_toml.clone())) {
+            Ok(_) => return Ok(as_toml),
+            // A list or table was meant, so what is wrong is in it.
+            Err(inside) if is_nested => return Err(inside),
+            Err(_) => {}
         }
     }
     Err(wrong)
@@ -172,8 +178,7 @@ impl Wrong {
     /// The message for people.
     fn at(&self, place: &dyn fmt::Display) -> Failure {
         let path = &self.path;
-        let quoted: Vec<&str> = self.message.split('`').skip(1).step_by(2).collect();
-        let text = if let Some(name) = self.unknown("unknown field `", &quoted) {
+        let text = if let Some((name, known)) = self.unknown("unknown field `") {
             let full = match path.rsplit_once('.') {
                 _ if path.is_empty() || path == "." => name.to_owned(),
                 Some((_, last)) if last == name => path.clone(),
@@ -182,11 +187,16 @@ impl Wrong {
             };
             format!(
                 "unknown key `{full}` ({place}) — {}",
-                advice(name, &quoted[1..])
+                nearest(name, &known).map_or_else(
+                    || format!("known here: {}", known.join(", ")),
+                    |meant| format!("did you mean `{meant}`?")
+                )
             )
-        } else if self.unknown("unknown variant `", &quoted).is_some() {
-            let known = quoted[1..].join(", ");
-            format!("wrong value of `{path}` ({place}) — write one of: {known}")
+        } else if let Some((value, known)) = self.unknown("unknown variant `") {
+            let meant = nearest(value, &known)
+                .map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
+            let known = known.join(", ");
+            format!("wrong value of `{path}` ({place}) — {meant}write one of: {known}")
         } else {
             let reason = hide_quoted(&self.message);
             format!("wrong value of `{path}` ({place}): {reason} — correct the setting")
@@ -194,26 +204,24 @@ impl Wrong {
         Failure::usage(format!("configuration: {text}"))
     }
 
-    fn unknown<'a>(&self, opening: &str, quoted: &[&'a str]) -> Option<&'a str> {
-        self.message
-            .starts_with(opening)
-            .then(|| quoted.first().copied())?
+    /// What is not known, and what is. The first may hold anything, even what looks like the rest.
+    fn unknown(&self, opening: &str) -> Option<(&str, Vec<&str>)> {
+        let rest = self.message.strip_prefix(opening)?;
+        let (name, known) = rest.rsplit_once("`, expected ")?;
+        Some((name, known.split('`').skip(1).step_by(2).collect()))
     }
 }
 
-/// The known name that is nearest to the unknown one, or all of them.
-fn advice(name: &str, known: &[&str]) -> String {
+/// The known name that is nearest to the unknown one, unless it is too far off to be meant.
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let nearest = known
         .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), *candidate))
         .min();
-    match nearest {
-        // One slip in three letters; more is no guess at what was meant.
-        Some((slips, candidate)) if slips * 3 <= name.len().max(3) => {
-            format!("did you mean `{candidate}`?")
-        }
-        _ => format!("known here: {}", known.join(", ")),
-    }
+    // One slip in three letters; more is no guess at what was meant.
+    nearest
+        .filter(|(slips, _)| slips * 3 <= name.len().max(3))
+        .map(|(_, candidate)| candidate)
 }
 
 /// Takes the value out of serde's `invalid type: string "…", expected …`.
@@ -295,17 +303,17 @@ mod tests {
             (
                 "[store]\n\nulr = \"postgres://u:p@h\"",
                 &[][..],
-                "error: configuration: unknown key `store.ulr` (outbox.toml line 3) — did you mean `url`?",
+                "error: configuration: unknown key `store.ulr` (outbox.toml line 3 column 1) — did you mean `url`?",
             ),
             (
                 "[stroe]\n",
                 &[],
-                "error: configuration: unknown key `stroe` (outbox.toml line 1) — did you mean `store`?",
+                "error: configuration: unknown key `stroe` (outbox.toml line 1 column 2) — did you mean `store`?",
             ),
             (
                 "[routes.default.publisher]\nkind=\"redis\"\nzzz=1",
                 &[],
-                "error: configuration: unknown key `routes.default.publisher.zzz` (outbox.toml line 3) — known here: ",
+                "error: configuration: unknown key `routes.default.publisher.zzz` (outbox.toml line 3 column 1) — known here: ",
             ),
             (
                 "",
@@ -315,22 +323,141 @@ mod tests {
             (
                 "[log]\nformat = \"xml\"",
                 &[],
-                "error: configuration: wrong value of `log.format` (outbox.toml line 2) — write one of: text, json",
+                "error: configuration: wrong value of `log.format` (outbox.toml line 2 column 10) — write one of: text, json",
             ),
             (
                 "[store]\nlease = 30",
                 &[],
-                "error: configuration: wrong value of `store.lease` (outbox.toml line 2): invalid type: integer `30`, expected a string",
+                "error: configuration: wrong value of `store.lease` (outbox.toml line 2 column 9): invalid type: integer `30`, expected a string",
             ),
             (
                 "[store]\nlease = \"30\"",
                 &[],
-                "error: configuration: wrong value of `store.lease` (outbox.toml line 2): no duration; write",
+                "error: configuration: wrong value of `store.lease` (outbox.toml line 2 column 9): no duration; write",
             ),
         ] {
             let message = with_file(file, pairs).unwrap_err();
             assert!(message.starts_with(expected), "{message}");
         }
+    }
+
+    /// A misspelt key or word at every level, in the file and in the environment.
+    #[test]
+    fn each_level_names_place_wrong_key_and_nearest_name_and_no_value() {
+        // Section, wrong key, its value, right key.
+        for (section, wrong, value, right) in [
+            ("", "sotre", "{ url = 's3cret' }", "store"),
+            ("", "route", "{ s3cret = 1 }", "routes"),
+            ("store", "shcema", "'s3cret'", "schema"),
+            ("store", "urlfile", "'s3cret'", "url_file"),
+            ("relay", "poll_mim", "'s3cret'", "poll_min"),
+            ("http", "listne", "'s3cret'", "listen"),
+            ("log", "fromat", "'s3cret'", "format"),
+            ("routes.a", "topcis", "['s3cret']", "topics"),
+            ("routes.a", "strict_oder", "true", "strict_order"),
+            ("routes.a.publisher", "ulr", "'s3cret'", "url"),
+            ("routes.a.publisher", "replica_min", "1", "replicas_min"),
+            ("routes.a.retry", "attempt_max", "3", "attempts_max"),
+            ("routes.a.breaker", "cpa", "'s3cret'", "cap"),
+        ] {
+            let full = match section {
+                "" => wrong.to_owned(),
+                _ => format!("{section}.{wrong}"),
+            };
+            let file = match section {
+                "" => format!("\n\n{wrong} = {value}\n"),
+                _ => format!("\n[{section}]\n{wrong} = {value}\n"),
+            };
+            let variable = format!("OUTBOX__{}", full.to_uppercase().replace('.', "__"));
+            let sources = [
+                (
+                    with_file(&file, &[]),
+                    "outbox.toml line 3 column 1".to_owned(),
+                ),
+                (
+                    with_file("", &[(&variable, value)]),
+                    format!("environment variable {variable}"),
+                ),
+            ];
+            for (found, place) in sources {
+                assert_eq!(
+                    found.unwrap_err(),
+                    format!(
+                        "error: configuration: unknown key `{full}` ({place}) — did you mean `{right}`?"
+                    )
+                );
+            }
+        }
+        // Words instead of keys: what stands there may be a secret.
+        for (section, key, value, known) in [
+            (
+                "store",
+                "kind",
+                "postgres-queu",
+                "did you mean `postgres-queue`? write one of: postgres-queue",
+            ),
+            ("store", "kind", "s3cret", "write one of: postgres-queue"),
+            (
+                "log",
+                "format",
+                "jsno",
+                "did you mean `json`? write one of: text, json",
+            ),
+            (
+                "log",
+                "format",
+                "a`s3cret`b`, expected `c",
+                "write one of: text, json",
+            ),
+            (
+                "routes.a.publisher",
+                "kind",
+                "reddis",
+                "did you mean `redis`? write one of: redis, stdout",
+            ),
+            (
+                "routes.a.retry",
+                "on_dead",
+                "hold_key",
+                "did you mean `hold-key`? write one of: hold-key, skip",
+            ),
+        ] {
+            let file = format!("[{section}]\n{key} = \"{value}\"\n");
+            let variable = format!("OUTBOX__{section}__{key}")
+                .to_uppercase()
+                .replace('.', "__");
+            let column = key.len() + 4;
+            for (found, place) in [
+                (
+                    with_file(&file, &[]),
+                    format!("outbox.toml line 2 column {column}"),
+                ),
+                (
+                    with_file("", &[(&variable, value)]),
+                    format!("environment variable {variable}"),
+                ),
+            ] {
+                assert_eq!(
+                    found.unwrap_err(),
+                    format!(
+                        "error: configuration: wrong value of `{section}.{key}` ({place}) — {known}"
+                    )
+                );
+            }
+        }
+        // Inside a list, which a variable gives as TOML.
+        let list = "[{ topic = 's3cret', rety = {} }]";
+        let expected = "unknown key `routes.a.retry_for[0].rety` (environment variable OUTBOX__ROUTES__A__RETRY_FOR) — did you mean `retry`?";
+        let found = with_file("", &[("OUTBOX__ROUTES__A__RETRY_FOR", list)]).unwrap_err();
+        assert_eq!(found, format!("error: configuration: {expected}"));
+        let file = "[[routes.a.retry_for]]\ntopic = 's3cret'\nrety = {}";
+        let found = with_file(file, &[]).unwrap_err();
+        assert!(
+            found.contains(
+                "`routes.a.retry_for[0].rety` (outbox.toml line 3 column 1) — did you mean `retry`?"
+            ),
+            "{found}"
+        );
     }
 
     #[test]
