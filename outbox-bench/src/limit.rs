@@ -42,7 +42,8 @@ async fn drain_lane(lane: Arc<dyn Lane>, limit: ClaimLimit) -> Result<()> {
     Ok(lane.release().await?)
 }
 
-async fn settle(lane: &dyn Lane, batch: &Batch) -> Result<()> {
+/// Settles a batch as delivered.
+pub(crate) async fn settle(lane: &dyn Lane, batch: &Batch) -> Result<()> {
     let done = |position| Settlement {
         position,
         verdict: Verdict::Done,

@@ -6,6 +6,7 @@
     reason = "figures of a benchmark are far below 2^52"
 )]
 
+mod claim;
 mod drain;
 mod fill;
 mod idle;
@@ -29,6 +30,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Benchmark {
+    /// What a claim takes on a table of five million rows, beside one with the ready rows only.
+    Claim(claim::ClaimArgs),
     /// The queue layout on PostgreSQL, published to Redis Streams: drain, memory, idle latency.
     Queue(queue::QueueArgs),
 }
@@ -40,6 +43,7 @@ fn main() -> Result<()> {
         .build()?
         .block_on(async {
             match args.benchmark {
+                Benchmark::Claim(args) => claim::run(args).await,
                 Benchmark::Queue(args) => queue::run(args).await,
             }
         })

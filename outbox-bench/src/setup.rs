@@ -65,7 +65,18 @@ impl Servers {
 
     /// A migrated store on the benchmark's database.
     pub(crate) async fn store(&self, done: DoneMode, workers: usize) -> Result<Arc<PgQueue>> {
+        self.store_in("outbox", done, workers).await
+    }
+
+    /// The same in a schema of this name.
+    pub(crate) async fn store_in(
+        &self,
+        schema: &str,
+        done: DoneMode,
+        workers: usize,
+    ) -> Result<Arc<PgQueue>> {
         let mut config = PgConfig::new(&self.postgres);
+        schema.clone_into(&mut config.schema);
         config.done = done;
         config.workers = workers;
         config.pool_size = connections(workers);
