@@ -341,9 +341,9 @@ mod tests {
         }
     }
 
-    /// A misspelt key or word at every level, in the file and in the environment.
+    /// A misspelt key at every level, in the file and in the environment.
     #[test]
-    fn each_level_names_place_wrong_key_and_nearest_name_and_no_value() {
+    fn each_level_names_place_wrong_key_and_nearest_key_and_no_value() {
         // Section, wrong key, its value, right key.
         for (section, wrong, value, right) in [
             ("", "sotre", "{ url = 's3cret' }", "store"),
@@ -388,7 +388,11 @@ mod tests {
                 );
             }
         }
-        // Words instead of keys: what stands there may be a secret.
+    }
+
+    /// Words instead of keys: what stands there may be a secret.
+    #[test]
+    fn a_misspelt_word_is_told_with_the_known_ones_and_not_shown() {
         for (section, key, value, known) in [
             (
                 "store",
@@ -445,7 +449,11 @@ mod tests {
                 );
             }
         }
-        // Inside a list, which a variable gives as TOML.
+    }
+
+    /// A variable gives a list as TOML.
+    #[test]
+    fn a_misspelt_key_inside_a_list_is_named() {
         let list = "[{ topic = 's3cret', rety = {} }]";
         let expected = "unknown key `routes.a.retry_for[0].rety` (environment variable OUTBOX__ROUTES__A__RETRY_FOR) — did you mean `retry`?";
         let found = with_file("", &[("OUTBOX__ROUTES__A__RETRY_FOR", list)]).unwrap_err();
