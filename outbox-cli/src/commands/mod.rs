@@ -10,14 +10,14 @@ mod relay;
 mod status;
 mod watch;
 
+#[cfg(feature = "otlp")]
+use crate::spans::Spans;
 use crate::{
     args::{Cli, Command, DeadCommand, GlobalArgs},
     config::{self, LogConfig, Settings, StoreConfig},
     exit::Failure,
     logging,
 };
-#[cfg(feature = "otlp")]
-use crate::spans::Spans;
 
 /// What is logged when nothing is said: a relay tells what it does, the others only warn.
 const RELAY_LEVEL: &str = "info";
