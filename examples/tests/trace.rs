@@ -5,7 +5,7 @@ use std::{env, sync::Arc, time::Duration};
 
 use opentelemetry::{
     propagation::TextMapPropagator,
-    trace::{SpanKind, TracerProvider as _},
+    trace::{SpanKind, Status, TracerProvider as _},
 };
 use opentelemetry_sdk::{
     propagation::TraceContextPropagator,
@@ -151,6 +151,7 @@ async fn one_linked_trace_from_the_business_to_the_consumer() {
         links[0].span_context.span_id(),
         create.span_context.span_id()
     );
+    assert_eq!(publish.status, Status::Unset);
     assert_eq!(attribute(publish, "messaging.system"), "redis");
     assert_eq!(attribute(publish, "messaging.destination.name"), topic);
     assert_eq!(attribute(publish, "messaging.operation.type"), "send");

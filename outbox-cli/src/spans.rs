@@ -54,9 +54,13 @@ impl Spans {
         Ok(Some(Self(provider.build())))
     }
 
-    /// What feeds it: the spans of the engine, whatever the level of the log lines is.
+    /// What feeds it: the spans that the engine makes for it, whatever the level of the log lines is;
+    /// not those for debugging, of which an idle relay makes some at every poll.
     pub(crate) fn tap(&self) -> Tap {
-        let is_ours = filter_fn(|it| it.is_span() && it.target().starts_with("outbox_core"));
+        let is_ours = filter_fn(|it| {
+            let is_span = it.is_span() && it.fields().field("otel.kind").is_some();
+            is_span && it.target().starts_with("outbox_core")
+        });
         tracing_opentelemetry::layer()
             .with_tracer(self.0.tracer("outbox"))
             .with_filter(is_ours.with_max_level_hint(LevelFilter::DEBUG))

@@ -12,7 +12,8 @@
 //! of kind producer, stands for the making of one event; its context is the one that is captured.
 //! `publish`, of kind client, stands for one batch on its way to the broker and *links* to the
 //! contexts of its events, at most 128 of them: a batch has many causes and can't be the child of
-//! each. A layer that filters them out loses them only; the context of the span around is captured
+//! each. They alone of the engine's spans have a field `otel.kind`, by which a layer's filter can tell
+//! them from those for debugging, which an idle relay makes at every poll. A layer that filters them out loses them only; the context of the span around is captured
 //! then.
 
 #[cfg(feature = "otel")]

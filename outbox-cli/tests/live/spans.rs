@@ -99,6 +99,7 @@ fn a_span_with_a_link_reaches_the_collector() {
     for part in ["publish", "service.name", "outbox", "messaging.system"] {
         assert!(collector.got(part.as_bytes()), "no {part}");
     }
+    assert!(!collector.got(b"claim"), "polls make no spans for it");
     let requests = collector.requests.lock().unwrap();
     assert_eq!(requests[0].0, "POST /v1/traces HTTP/1.1");
 }

@@ -7,3 +7,5 @@ mod lifecycle;
 mod order;
 mod routes;
 mod script;
+#[cfg(feature = "otel")]
+mod trace;

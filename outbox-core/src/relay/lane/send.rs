@@ -107,7 +107,7 @@ fn span_of(context: &RouteContext, lane: &LaneId, batch: &Batch, plan: &Plan) ->
         messaging.operation.name = "publish",
         messaging.operation.type = "send",
         messaging.destination.name = topic(),
-        messaging.batch.message_count = sent().count(),
+        messaging.batch.message_count = i64::try_from(sent().count()).unwrap_or(i64::MAX),
     );
     #[cfg(feature = "otel")]
     crate::trace::link(&span, sent());
