@@ -101,27 +101,27 @@ fn read_environment(
     Ok(layers)
 }
 
-/// The text as the type that its key has: as it stands where text is wanted, else as TOML.
+/// The text as the type that its key has: a list or table where it is one and the key takes it,
+/// as it stands where text is wanted, else as TOML.
 fn typed(keys: &[String], text: &str) -> Result<Table, Wrong> {
-    let as_text = leaf(keys, Value::String(text.to_owned()));
-    let Err(wrong) = check(Value::Table(as_text.clone())) else {
-        return Ok(as_text);
+    let checked = |value: Value| {
+        let table = leaf(keys, value);
+        check(Value::Table(table.clone())).map(|_| table)
     };
     let value = format!("value = {text}")
         .parse::<Table>()
         .ok()
         .and_then(|mut t| t.remove("value"));
-    if let Some(value) = value {
-        let is_nested = value.is_table() || value.is_array();
-        let as_toml = leaf(keys, value);
-        match check(Value::Table(as_toml.clone())) {
-            Ok(_) => return Ok(as_toml),
+    let as_text = || checked(Value::String(text.to_owned()));
+    match value {
+        // Before the text: `["orders"]` is no topic of that name.
+        Some(value) if value.is_array() || value.is_table() => {
             // A list or table was meant, so what is wrong is in it.
-            Err(inside) if is_nested => return Err(inside),
-            Err(_) => {}
+            checked(value).or_else(|inside| as_text().map_err(|_| inside))
         }
+        Some(value) => as_text().or_else(|wrong| checked(value).map_err(|_| wrong)),
+        None => as_text(),
     }
-    Err(wrong)
 }
 
 fn leaf(keys: &[String], value: Value) -> Table {
@@ -282,6 +282,15 @@ mod tests {
             settings.routes["default"].topics.as_ref().unwrap().0.len(),
             2
         );
+    }
+
+    #[test]
+    fn a_list_in_the_environment_is_no_topic_of_that_name() {
+        let topics = [("OUTBOX__ROUTES__DEFAULT__TOPICS", "[\"a\", \"b\"]")];
+        let settings = with_file("", &topics).unwrap();
+        let read = settings.routes["default"].topics.as_ref().unwrap();
+        let read: Vec<_> = read.0.iter().map(ToString::to_string).collect();
+        assert_eq!(read, ["a", "b"]);
     }
 
     #[test]
