@@ -3,7 +3,6 @@
 use std::{process, sync::Arc, time::Duration};
 
 use outbox_core::{OutboxStore, Publisher, Relay, Route, TopicSet};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -12,7 +11,9 @@ use crate::{
     args::{GlobalArgs, RelayArgs},
     config::{Config, PublisherConfig, RouteConfig, Settings, StoreConfig},
     exit::{Failure, INTERRUPTED},
-    http, publishers, store,
+    http, publishers,
+    signals::Signals,
+    store,
 };
 
 /// Threads of the relay: lanes wait for servers most of the time, and more threads only cost
@@ -51,10 +52,7 @@ async fn relay(store_config: StoreConfig, config: Config) -> Result<(), Failure>
     } = config;
     let metrics = http.map(|_| http::record_metrics()).transpose()?;
     let stop = CancellationToken::new();
-    let signals = (
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::interrupt())?,
-    );
+    let signals = Signals::listen()?;
 
     let only_stdout = routes
         .iter()
@@ -129,17 +127,10 @@ fn route(config: RouteConfig, reader_gone: &CancellationToken) -> Result<Route, 
     Ok(route)
 }
 
-fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::failed(format!("listen for signals: {error}")))
-}
-
 /// The first signal drains, the second ends the process at once.
-async fn watch((mut terminate, mut interrupt): (Signal, Signal), stop: CancellationToken) {
+async fn watch(mut signals: Signals, stop: CancellationToken) {
     for is_first in [true, false] {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signals.next().await;
         if is_first {
             info!("stopping: what is in flight is finished; a second signal ends at once");
             stop.cancel();

@@ -4,7 +4,7 @@ use outbox_core::{Enqueue as _, Enqueued, ErrorKind, Event, Headers, Store as _}
 use outbox_postgres::PgOutbox;
 use sqlx::{Acquire as _, AssertSqlSafe};
 
-use crate::support::{lane, limit, with_database};
+use crate::support::{Db, lane, limit, with_database};
 
 fn event(n: usize) -> Event {
     Event::new("orders", "OrderPlaced")
@@ -259,33 +259,56 @@ async fn i12_deliver_after_counts_on_the_databases_clock() {
     .await;
 }
 
+/// A role that may write events and nothing else.
+async fn writer(db: &Db) -> String {
+    let role = format!("{}_writer", db.name);
+    db.sql(&format!(
+        "CREATE ROLE {role}; GRANT USAGE ON SCHEMA outbox TO {role}; GRANT INSERT ON outbox.queue TO {role}"
+    ))
+    .await;
+    role
+}
+
 #[tokio::test]
 async fn a_role_that_may_only_insert_can_enqueue() {
     with_database(async |db| {
         let queue = db.queue().await;
-        let role = format!("{}_writer", db.name);
-        db.sql(&format!(
-            "CREATE ROLE {role}; GRANT USAGE ON SCHEMA outbox TO {role}; GRANT INSERT ON outbox.queue TO {role}"
-        ))
-        .await;
+        let role = writer(db).await;
         let mut tx = db.pool.begin().await.unwrap();
-        sqlx::query(AssertSqlSafe(format!("SET LOCAL ROLE {role}"))).execute(&mut *tx).await.unwrap();
+        sqlx::query(AssertSqlSafe(format!("SET LOCAL ROLE {role}")))
+            .execute(&mut *tx)
+            .await
+            .unwrap();
         let outbox = PgOutbox::new("outbox").unwrap();
         let one = outbox.enqueue(&mut tx, &event(1)).await;
         let many = outbox.enqueue_all(&mut tx, &[event(2), event(3)]).await;
         tx.commit().await.unwrap();
 
         // A right that is missing is named as such.
-        db.sql(&format!("REVOKE INSERT ON outbox.queue FROM {role}")).await;
+        db.sql(&format!("REVOKE INSERT ON outbox.queue FROM {role}"))
+            .await;
         let mut tx = db.pool.begin().await.unwrap();
-        sqlx::query(AssertSqlSafe(format!("SET LOCAL ROLE {role}"))).execute(&mut *tx).await.unwrap();
+        sqlx::query(AssertSqlSafe(format!("SET LOCAL ROLE {role}")))
+            .execute(&mut *tx)
+            .await
+            .unwrap();
         let refused = outbox.enqueue(&mut tx, &event(4)).await.unwrap_err();
         drop(tx);
-        db.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+        db.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+            .await;
         one.unwrap();
         many.unwrap();
         assert_eq!(refused.kind(), ErrorKind::Unauthorized, "{refused}");
-        assert_eq!(lane(&queue, "w").await.claim(limit(10)).await.unwrap().events.len(), 3);
+        assert_eq!(
+            lane(&queue, "w")
+                .await
+                .claim(limit(10))
+                .await
+                .unwrap()
+                .events
+                .len(),
+            3
+        );
         queue.check().await.unwrap();
     })
     .await;
@@ -310,11 +333,7 @@ async fn without_a_schema_it_says_so() {
 async fn a_dedup_key_works_by_sql() {
     with_database(async |db| {
         let queue = db.queue().await;
-        let role = format!("{}_writer", db.name);
-        db.sql(&format!(
-            "CREATE ROLE {role}; GRANT USAGE ON SCHEMA outbox TO {role}; GRANT INSERT ON outbox.queue TO {role}"
-        ))
-        .await;
+        let role = writer(db).await;
         let mut tx = db.pool.begin().await.unwrap();
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("SET LOCAL ROLE {role}")))
             .execute(&mut *tx)
@@ -338,7 +357,8 @@ async fn a_dedup_key_works_by_sql() {
         let told = outbox.enqueue(&mut tx, &event).await.unwrap();
         assert_eq!(told, Enqueued::Duplicate);
         tx.commit().await.unwrap();
-        let same_event = "SELECT count(*) FROM outbox.dedup JOIN outbox.queue USING (dedup_key, event_id)";
+        let same_event =
+            "SELECT count(*) FROM outbox.dedup JOIN outbox.queue USING (dedup_key, event_id)";
         assert_eq!(db.number(same_event).await, 2);
         // What dies and is discarded stays known.
         db.sql("DELETE FROM outbox.queue").await;
@@ -346,7 +366,8 @@ async fn a_dedup_key_works_by_sql() {
             queue.enqueue(std::slice::from_ref(&event)).await.unwrap(),
             [Enqueued::Duplicate]
         );
-        db.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+        db.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+            .await;
     })
     .await;
 }
