@@ -1,4 +1,4 @@
-//! Where the servers' programs are.
+//! Where the servers' programs, and the library for their clock, are.
 
 use std::{
     env, fs, io,
@@ -32,6 +32,24 @@ pub(super) fn postgres() -> io::Result<PathBuf> {
             "the folder of initdb",
         )
     })
+}
+
+/// The library that fakes the clock of many threads: `OUTBOX_TEST_FAKETIME_LIB`, else Debian's.
+pub(super) fn faketime() -> io::Result<PathBuf> {
+    const VARIABLE: &str = "OUTBOX_TEST_FAKETIME_LIB";
+    let debian = || {
+        // A folder for each architecture.
+        let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+        let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+        libraries.find(|library| library.is_file())
+    };
+    named(VARIABLE)
+        .or_else(debian)
+        .filter(|library| library.is_file())
+        .ok_or_else(|| {
+            let what = "libfaketime (libfaketimeMT.so.1 of the package libfaketime)";
+            missing(what, VARIABLE, "the library")
+        })
 }
 
 fn named(variable: &str) -> Option<PathBuf> {

@@ -1,10 +1,12 @@
-//! Private servers that a test may kill, pause and restart. Every call blocks: they are short, and a
+//! Private servers that a test may kill, pause and restart, and a clock that it may step. Every call blocks: they are short, and a
 //! test has nothing else to do meanwhile.
 
+mod clock;
 mod find;
 mod postgres;
 mod process;
 mod redis;
 
+pub use clock::FakeClock;
 pub use postgres::Postgres;
 pub use redis::Redis;

@@ -1,6 +1,7 @@
 //! A private PostgreSQL.
 
 use std::{
+    ffi::OsString,
     fs,
     io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
@@ -14,7 +15,7 @@ use std::{
 use rustix::process::{Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
-use super::{find, process::Process};
+use super::{clock::FakeClock, find, process::Process};
 use crate::wait::free_port;
 
 /// PostgreSQL refuses to run as root; Debian's package makes this user.
@@ -26,6 +27,8 @@ const USER: &str = "postgres";
 pub struct Postgres {
     programs: PathBuf,
     settings: Vec<(String, String)>,
+    /// What makes it read another clock than the machine's.
+    clock: Vec<(&'static str, OsString)>,
     folder: TempDir,
     port: u16,
     process: Option<Process>,
@@ -45,10 +48,23 @@ impl Postgres {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(settings: &[(&str, &str)]) -> io::Result<Self> {
+        Self::make(settings, Vec::new())
+    }
+
+    /// The same, with this as the server's clock.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_under(clock: &FakeClock) -> io::Result<Self> {
+        Self::make(&[], clock.environment())
+    }
+
+    fn make(settings: &[(&str, &str)], clock: Vec<(&'static str, OsString)>) -> io::Result<Self> {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let mut postgres = Self {
             programs: find::postgres()?,
             settings: settings.iter().map(own).collect(),
+            clock,
             folder: tempfile::Builder::new()
                 .prefix("outbox-postgres-")
                 .tempdir()?,
@@ -131,7 +147,7 @@ impl Postgres {
     }
 
     fn try_start(&mut self) -> io::Result<()> {
-        let mut command = self.unprivileged("postgres");
+        let mut command = self.unprivileged("postgres", &self.clock);
         command.arg("-D").arg(self.data());
         let fixed = [
             ("listen_addresses", "127.0.0.1"),
@@ -201,7 +217,7 @@ impl Postgres {
         if geteuid().is_root() {
             chown(self.data(), Some(id("-u")?), Some(id("-g")?))?;
         }
-        let mut initdb = self.unprivileged("initdb");
+        let mut initdb = self.unprivileged("initdb", &[]);
         initdb.arg("-D").arg(self.data());
         initdb.args([
             "-U",
@@ -217,18 +233,25 @@ impl Postgres {
     }
 
     /// The program as [`USER`] when this process is root, from a folder that everybody can enter.
-    fn unprivileged(&self, program: &str) -> Command {
-        let program = self.programs.join(program);
+    fn unprivileged(&self, program: &str, environment: &[(&str, OsString)]) -> Command {
         let mut command = if geteuid().is_root() {
             let mut command = Command::new("setpriv");
             command
-                .args(["--reuid", USER, "--regid", USER, "--clear-groups"])
-                .arg(program)
+                .args(["--reuid", USER, "--regid", USER, "--clear-groups", "env"])
                 .env("HOME", "/nonexistent");
             command
         } else {
-            Command::new(program)
+            Command::new("env")
         };
+        // Set behind the change of user: a preloaded library would begin as root before it, and could
+        // not open again what it made.
+        for (name, value) in environment {
+            let mut pair = OsString::from(name);
+            pair.push("=");
+            pair.push(value);
+            command.arg(pair);
+        }
+        command.arg(self.programs.join(program));
         command.current_dir("/").env("LC_ALL", "C.UTF-8");
         command
     }

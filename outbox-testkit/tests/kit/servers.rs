@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use outbox_testkit::servers::{Postgres, Redis};
+use outbox_testkit::servers::{FakeClock, Postgres, Redis};
 
 fn connect(address: std::net::SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
@@ -210,4 +210,50 @@ fn postgres_tells_its_own_words() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("no_such_setting"), "{error}");
+}
+
+#[test]
+fn a_postgres_follows_its_clock_back_and_forth() {
+    const NOW: &str = "SELECT 'at=' || extract(epoch FROM clock_timestamp())::bigint || ';'";
+    let clock = FakeClock::ahead(time::Duration::hours(1)).unwrap();
+    let mut postgres = Postgres::start_under(&clock).unwrap();
+    // Seconds that the server is ahead of this process.
+    let ahead = |session: &mut TcpStream| {
+        let answer = query(session, NOW).unwrap();
+        let rest = answer.split_once("at=").unwrap().1;
+        let at: i64 = rest.split_once(';').unwrap().0.parse().unwrap();
+        at - time::OffsetDateTime::now_utc().unix_timestamp()
+    };
+    let mut before = session(&postgres).unwrap();
+    let near = |seconds: i64, expected: i64| (seconds - expected).abs() <= 2;
+    assert!(near(ahead(&mut before), 3600));
+    clock.step_to(time::Duration::hours(-1)).unwrap();
+    assert!(near(ahead(&mut before), -3600), "an open session");
+    assert!(near(ahead(&mut session(&postgres).unwrap()), -3600));
+    postgres.kill().unwrap();
+    postgres.restart().unwrap();
+    assert!(near(ahead(&mut session(&postgres).unwrap()), -3600));
+    assert!(near(
+        ahead(&mut session(&Postgres::start().unwrap()).unwrap()),
+        0
+    ));
+}
+
+#[test]
+fn a_clock_leaves_nothing_behind_of_a_killed_process() {
+    let clock = FakeClock::ahead(time::Duration::hours(-1)).unwrap();
+    let mut child = std::process::Command::new("sleep")
+        .arg("600")
+        .envs(clock.environment())
+        .spawn()
+        .unwrap();
+    let shared = format!("/dev/shm/faketime_shm_{}", child.id());
+    let made = outbox_testkit::block_on(outbox_testkit::eventually(WAIT, async || {
+        std::path::Path::new(&shared).exists().then_some(())
+    }));
+    assert!(made.is_some(), "the library is at work");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(clock);
+    assert!(!std::path::Path::new(&shared).exists());
 }
