@@ -1,6 +1,7 @@
 #![doc = include_str!("../docs.md")]
 
 mod breaker;
+mod check;
 mod dead;
 mod delivery;
 mod directive;
@@ -21,6 +22,7 @@ mod topic;
 pub mod trace;
 
 pub use breaker::{Breaker, BreakerPolicy, Gate};
+pub use check::{STORE_CHECK_TIMEOUT, check_within};
 pub use dead::{DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, Page};
 pub use delivery::{Answer, Attempt, DeliveryState, Step, step};
 pub use directive::{Directive, classify, remedy};

@@ -17,6 +17,7 @@ mod route;
 mod run;
 mod settle;
 mod start;
+mod store_watch;
 mod telemetry;
 
 pub use config::{RelayConfig, Route};

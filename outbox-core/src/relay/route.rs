@@ -18,6 +18,7 @@ use super::{
     outage::Outage,
     quiet::{Quiet, QuietByKind},
     settle::store_pause,
+    store_watch::StoreWatch,
     telemetry::Telemetry,
 };
 use crate::{
@@ -51,8 +52,8 @@ pub(super) struct RouteContext {
     policies: Vec<(TopicPattern, RetryPolicy)>,
     default_policy: RetryPolicy,
     health: Health,
-    /// Of the whole relay: routes share the store, and its failure is told once.
-    store_outage: Arc<Outage>,
+    /// Of the whole relay.
+    store_watch: Arc<StoreWatch>,
     destination_outage: Outage,
     topic_lines: Mutex<QuietByKind>,
     /// Events settled too late: no failure of the store, and no reason to be silent about one.
@@ -72,7 +73,7 @@ fn line_of(quiet: &Mutex<QuietByKind>, error: &Error) -> Option<u64> {
 impl RouteContext {
     pub(super) fn new(
         route: Route,
-        (store, store_outage): (Arc<dyn OutboxStore>, Arc<Outage>),
+        (store, store_watch): (Arc<dyn OutboxStore>, Arc<StoreWatch>),
         worker: WorkerId,
         config: RelayConfig,
         jitter: Arc<Jitter>,
@@ -95,7 +96,7 @@ impl RouteContext {
             config,
             jitter,
             health,
-            store_outage,
+            store_watch,
             destination_outage: Outage::default(),
             topic_lines: Mutex::default(),
             lost_lines: Mutex::new(Quiet::for_loop()),
@@ -112,28 +113,11 @@ impl RouteContext {
     }
 
     pub(super) fn store_answered(&self) {
-        let Some(ended) = self.store_outage.ended() else {
-            return;
-        };
-        self.health.store(None);
-        if let Some(suppressed) = ended.line {
-            let (store, failures) = (self.store.name(), ended.failures);
-            info!(
-                store,
-                failures,
-                down_ms = ended.down_ms,
-                suppressed,
-                "store answers again"
-            );
-        }
+        self.store_watch.answered();
     }
 
     pub(super) fn store_failed(&self, operation: &'static str, error: &Error) {
-        self.health.store(Some(error));
-        self.telemetry.store_failure(operation, error);
-        if let Some(suppressed) = self.store_outage.failed(error.kind()) {
-            warn!(route = self.name, %error, suppressed, remedy = remedy(error.kind()), "store failed");
-        }
+        self.store_watch.failed(operation, Some(&self.name), error);
     }
 
     pub(super) fn destination_failed(&self, now: Instant, error: &Error) {

@@ -10,9 +10,9 @@ use super::{
     config::{RelayConfig, Route},
     gates::Jitter,
     health::Health,
-    outage::Outage,
     route::RouteContext,
     start::{check_store, start_routes},
+    store_watch::StoreWatch,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -142,16 +142,16 @@ impl Relay {
             jitter,
             health,
         } = self;
-        if !check_store(&*store, &config, &jitter, &health, &stop).await? {
+        let store_watch = Arc::new(StoreWatch::new(store.name(), health.clone()));
+        if !check_store(&*store, &config, &jitter, &store_watch, &stop).await? {
             return Ok(());
         }
-        let store_outage = Arc::new(Outage::default());
         let contexts: Vec<Arc<RouteContext>> = routes
             .into_iter()
             .map(|route| {
                 let context = RouteContext::new(
                     route,
-                    (Arc::clone(&store), Arc::clone(&store_outage)),
+                    (Arc::clone(&store), Arc::clone(&store_watch)),
                     worker.clone(),
                     config.clone(),
                     Arc::clone(&jitter),

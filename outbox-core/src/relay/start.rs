@@ -1,29 +1,25 @@
 //! The start of a relay: the store first, then every route by itself, so that one whose
 //! destination is down, silent or refuses this relay holds up no other.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures::FutureExt;
 use tokio::{
     sync::mpsc,
     task::JoinSet,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use super::{
     config::RelayConfig,
     gates::Jitter,
-    health::Health,
-    quiet::Quiet,
     route::{RouteContext, run_route},
+    store_watch::StoreWatch,
 };
 use crate::{
     breaker::Gate,
-    directive::remedy,
-    error::{Error, ErrorKind, Result},
-    publisher::Publisher,
+    check::{STORE_CHECK_TIMEOUT, check_within},
+    error::{Error, Result},
     retry::backoff,
     store::OutboxStore,
 };
@@ -33,26 +29,22 @@ pub(super) async fn check_store(
     store: &dyn OutboxStore,
     config: &RelayConfig,
     jitter: &Jitter,
-    health: &Health,
+    watch: &StoreWatch,
     stop: &CancellationToken,
 ) -> Result<bool> {
-    let mut quiet = Quiet::for_loop();
     for failures in 1.. {
         let checked = tokio::select! { biased;
             () = stop.cancelled() => return Ok(false),
-            checked = store.check() => checked,
+            checked = check_within(STORE_CHECK_TIMEOUT, || store.check()) => checked,
         };
         let Err(error) = checked else {
-            health.store(None);
+            watch.answered();
             return Ok(true);
         };
         if error.kind().needs_operator() {
             return Err(error);
         }
-        health.store(Some(&error));
-        if let Some(suppressed) = quiet.line() {
-            warn!(%error, suppressed, remedy = remedy(error.kind()), "store is not ready, waiting");
-        }
+        watch.failed("check", None, &error);
         let base = Duration::from_millis(100);
         let pause = backoff(base, 2, config.store_backoff_max, failures, jitter.unit());
         tokio::select! { biased;
@@ -61,17 +53,6 @@ pub(super) async fn check_store(
         }
     }
     Ok(false)
-}
-
-/// Asks a publisher whether it can work, within the time limit of a publish.
-pub(super) async fn check_publisher(publisher: Arc<dyn Publisher>, limit: Duration) -> Result<()> {
-    let check = AssertUnwindSafe(publisher.check()).catch_unwind();
-    let failure = |kind, what| Error::new(kind, "check", what);
-    match timeout(limit, check).await {
-        Ok(Ok(checked)) => checked,
-        Ok(Err(_panic)) => Err(failure(ErrorKind::Panic, "the publisher panicked")),
-        Err(_elapsed) => Err(failure(ErrorKind::Timeout, "no answer in time")),
-    }
 }
 
 /// Starts a task for each route and waits until every destination has answered once, or its time
@@ -121,7 +102,7 @@ async fn work_route(
         let limit = context.config.publish_timeout;
         let checked = tokio::select! { biased;
             () = stop.cancelled() => return,
-            checked = check_publisher(Arc::clone(&context.publisher), limit) => checked,
+            checked = check_within(limit, || context.publisher.check()) => checked,
         };
         let refusal = match checked {
             Ok(()) => {

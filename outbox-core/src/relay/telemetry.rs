@@ -83,11 +83,6 @@ impl Telemetry {
             .increment(1);
     }
 
-    pub(super) fn store_failure(&self, operation: &'static str, error: &Error) {
-        ::metrics::counter!(metric::STORE_FAILURES, "store" => self.store, "operation" => operation, "kind" => error.kind().as_str())
-            .increment(1);
-    }
-
     fn label(&self, topic: &str) -> String {
         let mut known = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         if known.contains(topic) {

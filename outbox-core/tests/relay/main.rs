@@ -7,5 +7,6 @@ mod lifecycle;
 mod order;
 mod routes;
 mod script;
+mod store_down;
 #[cfg(feature = "otel")]
 mod trace;

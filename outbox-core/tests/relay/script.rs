@@ -12,8 +12,8 @@ use std::{
 use async_trait::async_trait;
 use outbox_core::{
     Capabilities, DeadFilter, DeadLetters, DeadSummary, Error, ErrorKind, Event, Inspect,
-    OrderClass, Outcome, Page, Publisher, Relay, RelayConfig, RetryPolicy, Route, StoredEvent,
-    TopicPattern,
+    OrderClass, OutboxStore, Outcome, Page, Publisher, Relay, RelayConfig, RetryPolicy, Route,
+    StoredEvent, TopicPattern,
 };
 use outbox_testkit::{
     eventually,
@@ -252,9 +252,15 @@ pub(crate) fn run_routes(
     routes: impl IntoIterator<Item = Route>,
     config: RelayConfig,
 ) -> Running {
-    let mut builder = Relay::builder(Arc::new(store.clone()))
-        .config(config)
-        .seed(7);
+    run_on(Arc::new(store.clone()), routes, config)
+}
+
+pub(crate) fn run_on(
+    store: Arc<dyn OutboxStore>,
+    routes: impl IntoIterator<Item = Route>,
+    config: RelayConfig,
+) -> Running {
+    let mut builder = Relay::builder(store).config(config).seed(7);
     for route in routes {
         builder = builder.route(route);
     }

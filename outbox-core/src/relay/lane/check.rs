@@ -6,14 +6,16 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::LaneTask;
-use crate::{error::Result, relay::start::check_publisher};
+use crate::{check::check_within, error::Result};
 
 impl LaneTask {
     /// Uses the probe that this lane holds to ask the publisher itself.
     pub(super) fn start_check(&mut self) {
         let publisher = Arc::clone(&self.context.publisher);
         let limit = self.context.config.publish_timeout;
-        self.checking = Some(Box::pin(check_publisher(publisher, limit)));
+        self.checking = Some(Box::pin(async move {
+            check_within(limit, || publisher.check()).await
+        }));
     }
 
     pub(super) fn checked(&mut self, checked: Result<()>) {
