@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outbox_core::{Enqueued, ErrorKind, Event, OutboxStore};
+use outbox_core::{Enqueued, ErrorKind, Event, OutboxStore, STORE_CHECK_TIMEOUT, check_within};
 
 use crate::{
     config::{StoreConfig, StoreKind},
@@ -20,7 +20,7 @@ pub(crate) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Fa
 /// change it, and a server that takes changes, are not needed.
 pub(crate) async fn open_to_read(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
     let store = open(config).await?;
-    match store.check().await {
+    match check(&*store).await {
         Err(error) if !matches!(error.kind(), ErrorKind::Unauthorized | ErrorKind::ReadOnly) => {
             Err(error.into())
         }
@@ -31,8 +31,13 @@ pub(crate) async fn open_to_read(config: StoreConfig) -> Result<Arc<dyn OutboxSt
 /// Opens the store for a command that changes it, and makes sure that it can.
 pub(crate) async fn open_to_change(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
     let store = open(config).await?;
-    store.check().await?;
+    check(&*store).await?;
     Ok(store)
+}
+
+/// Whether a relay could work there, as a relay asks it.
+pub(crate) async fn check(store: &dyn OutboxStore) -> outbox_core::Result<()> {
+    check_within(STORE_CHECK_TIMEOUT, || store.check()).await
 }
 
 /// The version of the schema that this program works with.

@@ -1,7 +1,9 @@
 //! `outbox relay --check`
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
+use futures::future::join_all;
+use outbox_core::{RelayConfig, check_within};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -54,16 +56,20 @@ pub(super) async fn run(
     };
     findings.add("store", store);
     if let Some(parts) = findings.add("routes and flags", Parts::new(settings, args)) {
-        findings.add("relay settings", parts.relay);
+        let relay = findings.add("relay settings", parts.relay);
+        let limit = relay.unwrap_or_else(RelayConfig::default).publish_timeout;
         let mut routes = Vec::new();
         for (name, route) in parts.routes {
             let what = format!("settings of route {name}");
             routes.extend(findings.add(&what, route));
         }
         findings.add("topics of the routes", refuse_overlap(&routes));
-        for route in routes {
+        // All at once: together they take no longer than the slowest.
+        let asked = join_all(routes.into_iter().map(async |route| {
             let what = format!("destination of route {}", route.name);
-            let found = destination(route).await;
+            (what, destination(route, limit).await)
+        }));
+        for (what, found) in asked.await {
             findings.add(&what, found);
         }
     }
@@ -78,9 +84,9 @@ pub(super) async fn run(
     }
 }
 
-/// Whether the publisher can be made and finds its broker as it needs it.
-async fn destination(route: RouteConfig) -> Result<(), Failure> {
+/// Whether the publisher can be made and finds its broker as it needs it, asked as a relay asks.
+async fn destination(route: RouteConfig, limit: Duration) -> Result<(), Failure> {
     let publisher = publishers::open(route.publisher, &CancellationToken::new())?;
-    let checked = publisher.check().await;
+    let checked = check_within(limit, || publisher.check()).await;
     checked.map_err(|error| error.context("route", route.name).into())
 }

@@ -12,7 +12,7 @@ use crate::{
 pub(crate) async fn run(args: &MigrateArgs, config: StoreConfig) -> Result<(), Failure> {
     let store = store::open(config).await?;
     if args.check {
-        store.check().await?;
+        store::check(&*store).await?;
         return print("the schema is of this program's version\n");
     }
     let migrated = store.migrate().await?;

@@ -1,6 +1,9 @@
 //! `relay --check`
 
-use std::net::TcpListener;
+use std::{
+    net::TcpListener,
+    time::{Duration, Instant},
+};
 
 use crate::support::{Ended, Place, arg, lines, redis_url, stream};
 
@@ -110,4 +113,33 @@ fn a_wrong_store_does_not_hide_a_wrong_route() {
         ["store", "destination of route a"]
     );
     assert!(ended.stdout.contains("outbox migrate"), "{ended:?}");
+}
+
+/// The kernel takes the connections, and nobody ever reads from them.
+#[test]
+fn silent_brokers_are_told_within_the_relays_time_limit() {
+    let place = Place::migrated();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let broker = format!(
+        "{{ kind = \"redis\", url = \"redis://{}\", connect_timeout = \"1h\", publish_timeout = \"1h\" }}",
+        silent.local_addr().unwrap()
+    );
+    let route = |name| format!("[routes.{name}]\ntopics = [\"{name}.*\"]\npublisher = {broker}\n");
+    let limit = "[relay]\npublish_timeout = \"4s\"\n".to_owned();
+    let file = place.file(
+        "silent.toml",
+        limit + &route("a") + &route("b") + &route("c"),
+    );
+    let started = Instant::now();
+    let ended = place.outbox(&["relay", "--check", "--config", arg(&file)]);
+    let took = started.elapsed();
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert_eq!(
+        findings(&ended, "wrong"),
+        ["a", "b", "c"].map(|name| format!("destination of route {name}"))
+    );
+    let told = "check: timeout: no answer in time (limit=4s, route=a) — ";
+    assert!(ended.stdout.contains(told), "{ended:?}");
+    // One limit for all three, not one after the other.
+    assert!(took < Duration::from_secs(12), "{took:?}: {ended:?}");
 }
