@@ -30,7 +30,7 @@ pub use enqueue::{Enqueue, Enqueued};
 pub use error::{Error, ErrorKind, Result, Scope};
 pub use event::{Event, EventBuilder};
 pub use headers::Headers;
-pub use inspect::{BoundedCount, Inspect, Inspection, LaneInfo};
+pub use inspect::{BoundedCount, Failing, FailingTopic, Inspect, Inspection, LaneInfo};
 pub use limits::{InvalidEvent, Limits};
 pub use outcome::{Outcome, Receipt};
 pub use publisher::{Capabilities, OrderClass, Publisher};

@@ -83,6 +83,7 @@ pub(crate) struct Statements {
     pub(crate) dead_requeue: Statement,
     pub(crate) dead_discard: Statement,
     pub(crate) inspect: Statement,
+    pub(crate) failing: Statement,
 }
 
 impl Statements {
@@ -121,6 +122,7 @@ impl Statements {
             dead_requeue: plain(file!("dead_requeue")),
             dead_discard: plain(file!("dead_discard")),
             inspect: plain(file!("inspect")),
+            failing: plain(file!("failing")),
         }
     }
 }

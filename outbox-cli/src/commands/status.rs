@@ -1,8 +1,6 @@
 //! `outbox status`
 
-use std::fmt::Write;
-
-use outbox_core::{BoundedCount, Inspection};
+use outbox_core::{BoundedCount, ErrorKind, Failing, Inspection, OutboxStore, remedy};
 use serde_json::{Value, json};
 
 use super::watch;
@@ -20,14 +18,85 @@ pub(crate) async fn run(args: &StatusArgs, config: StoreConfig) -> Result<(), Fa
         return watch::run(args, interval, config).await;
     }
     let store = store::open_to_read(config).await?;
-    let inspection = store.inspect(args.count_max).await?;
+    let look = look(&*store, args.count_max).await?;
     if args.json {
-        return print(&format!("{}\n", to_json(&inspection)));
+        return print(&format!("{}\n", look.to_json()));
     }
-    print(&to_text(&inspection))
+    print(&look.to_text())
 }
 
-pub(super) fn to_text(state: &Inspection) -> String {
+/// Topics that are told of as failing.
+const TOPICS_MAX: u32 = 20;
+
+/// What is seen at one moment.
+pub(super) struct Look {
+    state: Inspection,
+    failing: Failing,
+}
+
+/// Looks at the store.
+pub(super) async fn look(store: &dyn OutboxStore, count_max: u32) -> outbox_core::Result<Look> {
+    Ok(Look {
+        state: store.inspect(count_max).await?,
+        failing: store.failing(count_max, TOPICS_MAX).await?,
+    })
+}
+
+impl Look {
+    pub(super) fn to_text(&self) -> String {
+        [counts, failing, lanes].map(|part| part(self)).concat()
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let state = &self.state;
+        let lanes: Vec<_> = state
+            .lanes
+            .iter()
+            .map(|lane| {
+                json!({
+                    "lane": lane.lane.0,
+                    "owner": lane.owner,
+                    "in_flight": count(lane.in_flight),
+                    "lease_left_seconds": lane.lease_left.as_secs_f64(),
+                })
+            })
+            .collect();
+        let failing: Vec<_> = self
+            .failing
+            .topics
+            .iter()
+            .map(|failing| {
+                let note = &failing.last_failure;
+                json!({
+                    "topic": failing.topic,
+                    "waiting": count(failing.waiting),
+                    "retry_in_seconds": failing.retry_in.as_secs_f64(),
+                    "error_kind": note.kind.map(ErrorKind::as_str),
+                    "error": note.text,
+                    "remedy": note.kind.map(remedy),
+                })
+            })
+            .collect();
+        json!({
+            "pending": count(state.pending),
+            "scheduled": count(state.scheduled),
+            "in_flight": count(state.in_flight),
+            "held": count(state.held),
+            "blocked_keys": count(state.blocked_keys),
+            "dead": count(state.dead),
+            "oldest_pending_seconds": state.oldest_pending.as_secs_f64(),
+            "failing": failing,
+            "failing_more": self.failing.more,
+            "lanes": lanes,
+        })
+    }
+}
+
+fn count(count: BoundedCount) -> Value {
+    json!({ "value": count.value, "at_least": count.at_least })
+}
+
+fn counts(Look { state, .. }: &Look) -> String {
     let oldest = if state.pending.value == 0 {
         String::new()
     } else {
@@ -61,60 +130,60 @@ pub(super) fn to_text(state: &Inspection) -> String {
         rows.push(row("held", state.held, &note));
     }
     rows.push(row("dead", state.dead, dead));
-    let mut text = table(["events", "count", ""], &rows);
-    if !state.lanes.is_empty() {
-        let lanes: Vec<_> = state
-            .lanes
-            .iter()
-            .map(|lane| {
-                [
-                    plain(&lane.lane.0),
-                    plain(lane.owner.as_deref().unwrap_or("-")),
-                    lane.in_flight.to_string(),
-                    duration(lane.lease_left),
-                ]
-            })
-            .collect();
-        let _ = write!(
-            text,
-            "\n{}",
-            table(["lane", "owner", "in flight", "lease left"], &lanes)
-        );
-    }
-    text
+    table(["events", "count", ""], &rows)
 }
 
-pub(super) fn to_json(state: &Inspection) -> Value {
-    let count = |count: BoundedCount| json!({ "value": count.value, "at_least": count.at_least });
+/// Why events wait, by topic: a part of those that are scheduled.
+fn failing(Look { failing, .. }: &Look) -> String {
+    let rows: Vec<_> = failing
+        .topics
+        .iter()
+        .map(|failing| {
+            [
+                plain(&failing.topic),
+                failing.waiting.to_string(),
+                duration(failing.retry_in),
+                plain(&failing.last_failure.text),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let more = if failing.more {
+        "there may be more of them\n"
+    } else {
+        ""
+    };
+    let heading = ["failing topic", "waiting", "retry in", "last failure"];
+    format!("\n{}{more}", table(heading, &rows))
+}
+
+fn lanes(Look { state, .. }: &Look) -> String {
+    if state.lanes.is_empty() {
+        return String::new();
+    }
     let lanes: Vec<_> = state
         .lanes
         .iter()
         .map(|lane| {
-            json!({
-                "lane": lane.lane.0,
-                "owner": lane.owner,
-                "in_flight": count(lane.in_flight),
-                "lease_left_seconds": lane.lease_left.as_secs_f64(),
-            })
+            [
+                plain(&lane.lane.0),
+                plain(lane.owner.as_deref().unwrap_or("-")),
+                lane.in_flight.to_string(),
+                duration(lane.lease_left),
+            ]
         })
         .collect();
-    json!({
-        "pending": count(state.pending),
-        "scheduled": count(state.scheduled),
-        "in_flight": count(state.in_flight),
-        "held": count(state.held),
-        "blocked_keys": count(state.blocked_keys),
-        "dead": count(state.dead),
-        "oldest_pending_seconds": state.oldest_pending.as_secs_f64(),
-        "lanes": lanes,
-    })
+    let heading = ["lane", "owner", "in flight", "lease left"];
+    format!("\n{}", table(heading, &lanes))
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use outbox_core::{LaneId, LaneInfo};
+    use outbox_core::{FailingTopic, FailureNote, LaneId, LaneInfo};
 
     use super::*;
 
@@ -141,16 +210,46 @@ mod tests {
             }],
             ..Inspection::default()
         };
-        let text = to_text(&state);
+        let failing = Failing {
+            topics: vec![FailingTopic {
+                topic: "orders\u{7}".into(),
+                waiting: BoundedCount {
+                    value: 12,
+                    at_least: false,
+                },
+                retry_in: Duration::from_secs(8),
+                last_failure: FailureNote::new(
+                    Some(ErrorKind::ReadOnly),
+                    "publish: read_only: READONLY",
+                ),
+            }],
+            more: true,
+        };
+        let mut look = Look { state, failing };
+        let text = look.to_text();
         assert!(
             text.contains("pending    100000+  the oldest has been due for 1m 30s"),
             "{text}"
         );
         assert!(text.contains("w/1   w      7          3s"), "{text}");
+        let fails =
+            "orders\\u{7}    12       8s        publish: read_only: READONLY\nthere may be more";
+        assert!(text.contains(fails), "{text}");
         assert!(!text.contains("held"), "{text}");
-        let json = to_json(&state);
+        let json = look.to_json();
         assert_eq!(json["pending"]["at_least"], true);
         assert_eq!(json["dead"]["value"], 2);
         assert_eq!(json["lanes"][0]["in_flight"]["value"], 7);
+        let failing = &json["failing"][0];
+        assert_eq!(failing["topic"], "orders\u{7}");
+        assert_eq!(failing["waiting"]["value"], 12);
+        assert_eq!(failing["retry_in_seconds"], 8.0);
+        assert_eq!(failing["error_kind"], "read_only");
+        assert_eq!(json["failing_more"], true);
+
+        look.failing = Failing::default();
+        let text = look.to_text();
+        assert!(!text.contains("failing"), "{text}");
+        assert_eq!(look.to_json()["failing"], json!([]));
     }
 }

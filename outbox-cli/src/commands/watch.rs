@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use console::Term;
-use outbox_core::{Error, ErrorKind, Inspection};
+use outbox_core::{Error, ErrorKind};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::status::{to_json, to_text};
+use super::status::{Look, look};
 use crate::{
     args::StatusArgs,
     config::StoreConfig,
@@ -33,7 +33,7 @@ pub(crate) async fn run(
     loop {
         let look = tokio::select! {
             () = signals.next() => return Ok(()),
-            look = store.inspect(args.count_max) => look,
+            look = look(&*store, args.count_max) => look,
         };
         match look {
             Err(error) if watch.is_first() && error.kind().needs_operator() => {
@@ -64,7 +64,7 @@ struct Failing {
 /// What was seen so far, and where it is shown.
 struct Watch {
     form: Form,
-    last: Option<Inspection>,
+    last: Option<Look>,
     failing: Option<Failing>,
 }
 
@@ -97,7 +97,7 @@ impl Watch {
     }
 
     /// Shows what a look found; false when nobody reads any more.
-    fn show(&mut self, look: Result<Inspection, Error>) -> Result<bool, Failure> {
+    fn show(&mut self, look: Result<Look, Error>) -> Result<bool, Failure> {
         let is_news = match look {
             Ok(state) => {
                 self.failing = None;
@@ -137,7 +137,7 @@ impl Watch {
 }
 
 /// All that stands on a terminal: the last state stays in view while the store fails.
-fn screen(now: &str, last: Option<&Inspection>, failing: Option<&Failing>) -> String {
+fn screen(now: &str, last: Option<&Look>, failing: Option<&Failing>) -> String {
     let mut text = match failing {
         None => format!("{now}   Ctrl-C ends\n"),
         Some(failing) => format!(
@@ -151,28 +151,28 @@ fn screen(now: &str, last: Option<&Inspection>, failing: Option<&Failing>) -> St
         if failing.is_some() {
             text.push_str("before that:\n");
         }
-        text.push_str(&to_text(state));
+        text.push_str(&state.to_text());
     }
     text
 }
 
 /// What a pipe gets: the state or, while the store fails, the failure alone.
-fn block(now: &str, last: Option<&Inspection>, failing: Option<&Failing>) -> String {
+fn block(now: &str, last: Option<&Look>, failing: Option<&Failing>) -> String {
     match (failing, last) {
         (Some(failing), _) => format!("{now}\n{}\n\n", failing.line),
-        (None, Some(state)) => format!("{now}\n{}\n", to_text(state)),
+        (None, Some(state)) => format!("{now}\n{}\n", state.to_text()),
         (None, None) => String::new(),
     }
 }
 
 /// The same as an object; `error` is there only while the store fails.
-fn object(now: &str, last: Option<&Inspection>, failing: Option<&Failing>) -> Value {
+fn object(now: &str, last: Option<&Look>, failing: Option<&Failing>) -> Value {
     let mut object = match (failing, last) {
         (Some(failing), _) => json!({
             "error": failing.line,
             "error_kind": failing.kind.as_str(),
         }),
-        (None, Some(state)) => to_json(state),
+        (None, Some(state)) => state.to_json(),
         (None, None) => json!({}),
     };
     object["at"] = json!(now);

@@ -12,6 +12,7 @@ mod flow;
 mod logs;
 #[cfg(feature = "otlp")]
 mod spans;
+mod status;
 mod support;
 mod watch;
 

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use outbox_core::{
     DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadReason, DeadSummary, Error, ErrorKind,
-    FailureNote, Page, Position, Result,
+    Page, Position, Result,
 };
 use sqlx::{
     Postgres, Row as _,
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     PgQueue,
-    row::{self, instant, lossy},
+    row::{self, error_kind, instant, lossy_text, note},
 };
 use crate::{enqueue::micros, sql::Statement};
 
@@ -82,9 +82,9 @@ impl DeadLetters for PgQueue {
             .map(|row| {
                 let count: i64 = row.try_get("dead_count").map_err(|_| unknown_form())?;
                 Ok(DeadGroup {
-                    topic: text(row, "dead_topic").unwrap_or_default(),
-                    event_type: text(row, "dead_event_type").unwrap_or_default(),
-                    error_kind: text(row, "error_kind").and_then(|kind| ErrorKind::parse(&kind)),
+                    topic: lossy_text(row, "dead_topic").unwrap_or_default(),
+                    event_type: lossy_text(row, "dead_event_type").unwrap_or_default(),
+                    error_kind: error_kind(row),
                     count: u64::try_from(count).unwrap_or(0),
                 })
             })
@@ -104,15 +104,10 @@ impl DeadLetters for PgQueue {
     }
 }
 
-/// Text of a row that may not be readable as an event, as far as it goes.
-fn text(row: &PgRow, name: &str) -> Option<String> {
-    row.try_get_raw(name).ok()?.as_bytes().ok().map(lossy)
-}
-
 /// A line of the list. It is also made of rows that can't be read as events, so text is taken as
 /// far as it goes.
 fn summary(row: &PgRow) -> Result<DeadSummary> {
-    let text = |name: &str| text(row, name);
+    let text = |name: &str| lossy_text(row, name);
     let time = |name: &str| -> Result<OffsetDateTime> {
         let bytes = row
             .try_get_raw(name)
@@ -137,10 +132,7 @@ fn summary(row: &PgRow) -> Result<DeadSummary> {
         reason: text("dead_reason")
             .and_then(|reason| DeadReason::parse(&reason))
             .unwrap_or(DeadReason::Rejected),
-        note: FailureNote::new(
-            text("error_kind").and_then(|kind| ErrorKind::parse(&kind)),
-            &text("error").unwrap_or_default(),
-        ),
+        note: note(row),
         created_at: time("dead_created_at")?,
         dead_at: time("dead_at")?,
     })

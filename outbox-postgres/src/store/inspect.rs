@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox_core::{BoundedCount, Inspect, Inspection, LaneId, LaneInfo, Result};
+use outbox_core::{
+    BoundedCount, Failing, FailingTopic, Inspect, Inspection, LaneId, LaneInfo, Result,
+};
 use sqlx::Row as _;
 
 use super::{
     PgQueue,
-    row::{lossy, raw_at},
+    row::{lossy, lossy_text, note, raw_at},
 };
 
 #[async_trait]
@@ -56,6 +58,40 @@ impl Inspect for PgQueue {
             lanes,
             ..Inspection::default()
         })
+    }
+
+    async fn failing(&self, rows_max: u32, topics_max: u32) -> Result<Failing> {
+        const OPERATION: &str = "inspect what fails";
+        let database = &self.0.database;
+        let statements = self.0.statements().await?;
+        let query = sqlx::query(statements.failing.text())
+            .bind(i64::from(rows_max) + 1)
+            .bind(i64::from(topics_max) + 1);
+        let rows = database.rows(OPERATION, query).await?;
+        let wrong = |error: sqlx::Error| database.fail(OPERATION, &error);
+        let mut found = Failing::default();
+        for row in &rows {
+            let looked_at: i64 = row.try_get("looked_at").map_err(wrong)?;
+            let is_cut = bounded(looked_at, rows_max).at_least;
+            found.more |= is_cut;
+            let events: Option<i64> = row.try_get("events").map_err(wrong)?;
+            // Nothing fails.
+            let Some(events) = events else { continue };
+            if found.topics.len() >= usize::try_from(topics_max).unwrap_or(usize::MAX) {
+                found.more = true;
+                break;
+            }
+            found.topics.push(FailingTopic {
+                topic: lossy_text(row, "topic").unwrap_or_default(),
+                waiting: BoundedCount {
+                    at_least: is_cut,
+                    ..bounded_value(events, rows_max)
+                },
+                retry_in: seconds(row.try_get("due_seconds").map_err(wrong)?),
+                last_failure: note(row),
+            });
+        }
+        Ok(found)
     }
 }
 

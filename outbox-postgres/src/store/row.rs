@@ -4,7 +4,9 @@
 use std::{fmt::Display, time::Duration};
 
 use bytes::Bytes;
-use outbox_core::{Error, ErrorKind, Headers, Position, Result, StoredEvent, Unreadable};
+use outbox_core::{
+    Error, ErrorKind, FailureNote, Headers, Position, Result, StoredEvent, Unreadable,
+};
 use sqlx::{Row as _, postgres::PgRow};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -181,6 +183,23 @@ fn text(row: &PgRow, column: Column, what: &'static str) -> Result<Option<String
 
 fn required(row: &PgRow, column: Column, what: &'static str) -> Result<String> {
     text(row, column, what)?.ok_or_else(unknown_form)
+}
+
+/// Text of a row that may not be readable as an event, as far as it goes.
+pub(crate) fn lossy_text(row: &PgRow, name: &str) -> Option<String> {
+    row.try_get_raw(name).ok()?.as_bytes().ok().map(lossy)
+}
+
+/// What `error_kind` and `error` remember of a failure.
+pub(crate) fn note(row: &PgRow) -> FailureNote {
+    FailureNote::new(
+        error_kind(row),
+        &lossy_text(row, "error").unwrap_or_default(),
+    )
+}
+
+pub(crate) fn error_kind(row: &PgRow) -> Option<ErrorKind> {
+    lossy_text(row, "error_kind").and_then(|kind| ErrorKind::parse(&kind))
 }
 
 /// Text for people, whatever its bytes.

@@ -229,6 +229,24 @@ async fn operators(server: &ExplainingServer, when: &str) {
         &["queue_pending", "queue_processing", "queue_failed"],
         u64::from(COUNT_MAX) + 1,
     );
+    let (failing, ran) = server.watch(queue.failing(COUNT_MAX, 10)).await;
+    let failing = failing.unwrap();
+    let most = failing.topics.first().unwrap();
+    assert_eq!(
+        (most.topic.as_str(), most.waiting.value),
+        ("missing", BLOCKED)
+    );
+    assert_eq!(most.last_failure.kind, Some(ErrorKind::TopicNotFound));
+    assert!(
+        failing.more,
+        "beside more scheduled ones than are looked at"
+    );
+    assert_bounded(
+        &format!("failing topics {when}"),
+        &ran,
+        &["queue_pending", "queue_pkey"],
+        u64::from(COUNT_MAX) + 1,
+    );
     let dead = state.dead.value;
     let page = |limit| Page { after: None, limit };
     let everything = DeadFilter::default();

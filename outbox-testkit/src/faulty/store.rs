@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use outbox_core::{
     AcquireRequest, Acquired, Batch, BatchToken, ClaimLimit, DeadFilter, DeadGroup, DeadLetter,
-    DeadLetters, DeadSummary, Error, ErrorKind, Inspect, Inspection, Lane, LaneId, Migrated,
-    OutboxStore, Page, Result, Settled, Settlement, Store,
+    DeadLetters, DeadSummary, Error, ErrorKind, Failing, Inspect, Inspection, Lane, LaneId,
+    Migrated, OutboxStore, Page, Result, Settled, Settlement, Store,
 };
 use uuid::Uuid;
 
@@ -205,5 +205,9 @@ impl DeadLetters for FaultyStore {
 impl Inspect for FaultyStore {
     async fn inspect(&self, count_max: u32) -> Result<Inspection> {
         self.inner.inspect(count_max).await
+    }
+
+    async fn failing(&self, rows_max: u32, topics_max: u32) -> Result<Failing> {
+        self.inner.failing(rows_max, topics_max).await
     }
 }

@@ -116,6 +116,7 @@ fn requeue(parked: &mut Parked, now: Duration) {
     parked.attempts = 0;
     parked.crashes = 0;
     parked.first_failed = None;
+    parked.last_failed = None;
     parked.note = FailureNote::default();
 }
 

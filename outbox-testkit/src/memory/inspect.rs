@@ -7,12 +7,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use outbox_core::{BoundedCount, Inspect, Inspection, LaneInfo, Result};
+use outbox_core::{BoundedCount, Failing, FailingTopic, Inspect, Inspection, LaneInfo, Result};
 
 use super::{
     lane::MemoryLane,
     lane_state::LaneState,
-    parked::ParkedState,
+    parked::{Parked, ParkedState},
     row::Row,
     state::{Route, State},
     store::MemoryStore,
@@ -90,6 +90,59 @@ impl Inspect for MemoryStore {
             lanes,
         })
     }
+
+    async fn failing(&self, rows_max: u32, topics_max: u32) -> Result<Failing> {
+        let now = self.now();
+        let state = self.lock();
+        let mut rows: Vec<(Duration, &Parked)> = state
+            .lanes()
+            .flat_map(|lane| lane.parked.iter())
+            .filter(|parked| !parked.in_flight && parked.last_failed.is_some())
+            .filter_map(|parked| match parked.state {
+                ParkedState::Retry { due } if due > now => Some((due, parked)),
+                _ => None,
+            })
+            .collect();
+        rows.sort_by_key(|(due, parked)| (*due, parked.row.position));
+        let rows_max = usize::try_from(rows_max).unwrap_or(usize::MAX);
+        let cut = rows.len() > rows_max;
+        rows.truncate(rows_max);
+        let mut by_topic = BTreeMap::<&str, Vec<(Duration, &Parked)>>::new();
+        for (due, parked) in rows {
+            let of_topic = by_topic.entry(parked.row.topic()).or_default();
+            of_topic.push((due, parked));
+        }
+        let mut topics: Vec<FailingTopic> = by_topic
+            .into_iter()
+            .filter_map(|(topic, rows)| failing_topic(topic, &rows, now, cut))
+            .collect();
+        topics.sort_by_key(|topic| std::cmp::Reverse(topic.waiting.value));
+        let topics_max = usize::try_from(topics_max).unwrap_or(usize::MAX);
+        let more = cut || topics.len() > topics_max;
+        topics.truncate(topics_max);
+        Ok(Failing { topics, more })
+    }
+}
+
+/// What is told of a topic; its rows are sorted by their due times.
+fn failing_topic(
+    topic: &str,
+    rows: &[(Duration, &Parked)],
+    now: Duration,
+    at_least: bool,
+) -> Option<FailingTopic> {
+    let (due, _) = rows.first()?;
+    let newest = |(_, parked): &&(Duration, &Parked)| (parked.last_failed, parked.row.position);
+    let (_, last) = rows.iter().max_by_key(newest)?;
+    Some(FailingTopic {
+        topic: topic.to_owned(),
+        waiting: BoundedCount {
+            value: u64::try_from(rows.len()).unwrap_or(u64::MAX),
+            at_least,
+        },
+        retry_in: due.saturating_sub(now),
+        last_failure: last.note.clone(),
+    })
 }
 
 impl Counters {

@@ -36,6 +36,7 @@ pub(super) struct Parked {
     pub(super) attempts: u32,
     pub(super) crashes: u32,
     pub(super) first_failed: Option<Duration>,
+    pub(super) last_failed: Option<Duration>,
     pub(super) note: FailureNote,
     pub(super) in_flight: bool,
 }
@@ -48,6 +49,7 @@ impl Parked {
             attempts: 0,
             crashes: 0,
             first_failed: None,
+            last_failed: None,
             note: FailureNote::default(),
             in_flight: false,
         }

@@ -123,6 +123,7 @@ impl LaneState {
 fn park(mut parked: Parked, verdict: &Verdict, now: Duration) -> Option<Parked> {
     let fail = |parked: &mut Parked, note: &FailureNote| {
         parked.first_failed.get_or_insert(now);
+        parked.last_failed = Some(now);
         parked.note = note.clone();
     };
     match verdict {

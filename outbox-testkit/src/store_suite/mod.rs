@@ -72,6 +72,8 @@ macro_rules! store_suite {
             inspect_tells_where_events_are,
             inspect_tells_the_oldest,
             i8_inspect_counts_are_bounded,
+            failing_topics_are_told_with_their_last_failure,
+            i8_failing_topics_are_bounded,
             waiting_ends,
             row_lock_during_send,
         }
@@ -87,6 +89,7 @@ mod list {
             include_str!("tests/claims.rs"),
             include_str!("tests/dead_letters.rs"),
             include_str!("tests/dedup.rs"),
+            include_str!("tests/failing.rs"),
             include_str!("tests/fidelity.rs"),
             include_str!("tests/leases.rs"),
             include_str!("tests/operations.rs"),

@@ -3,6 +3,7 @@
 mod claims;
 mod dead_letters;
 mod dedup;
+mod failing;
 mod fidelity;
 mod leases;
 mod operations;
@@ -12,6 +13,7 @@ mod verdicts;
 pub use claims::*;
 pub use dead_letters::*;
 pub use dedup::*;
+pub use failing::*;
 pub use fidelity::*;
 pub use leases::*;
 pub use operations::*;
