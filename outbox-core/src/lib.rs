@@ -15,6 +15,7 @@ pub mod metric;
 mod outcome;
 mod publisher;
 mod relay;
+mod retention;
 mod retry;
 mod store;
 mod stored_event;
@@ -35,6 +36,7 @@ pub use limits::{InvalidEvent, Limits};
 pub use outcome::{Outcome, Receipt};
 pub use publisher::{Capabilities, OrderClass, Publisher};
 pub use relay::{Health, HealthReport, Relay, RelayBuilder, RelayConfig, Route, RouteHealth};
+pub use retention::{CleanRequest, Cleaned, Retention};
 pub use retry::{OnDead, RetryPolicy};
 pub use store::{
     AcquireRequest, Acquired, Batch, BatchSource, BatchToken, ClaimLimit, DeadReason, FailureNote,

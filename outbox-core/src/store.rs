@@ -12,6 +12,7 @@ use crate::{
     dead::DeadLetters,
     error::{Error, ErrorKind, Result},
     inspect::Inspect,
+    retention::Retention,
     stored_event::StoredEvent,
     topic::TopicSet,
 };
@@ -118,10 +119,10 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// A store with everything an operator needs beside the relay.
-pub trait OutboxStore: Store + DeadLetters + Inspect {}
+/// A store with everything that an operator needs and what keeps it small.
+pub trait OutboxStore: Store + DeadLetters + Inspect + Retention {}
 
-impl<T: Store + DeadLetters + Inspect + ?Sized> OutboxStore for T {}
+impl<T: Store + DeadLetters + Inspect + Retention + ?Sized> OutboxStore for T {}
 
 /// How much a claim may return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

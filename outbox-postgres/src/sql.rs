@@ -149,7 +149,7 @@ impl WriterStatements {
     }
 }
 
-/// Statements that need no table of ours, or only the version's.
+/// Statements that read no event, and so don't depend on the database's encoding.
 #[derive(Debug)]
 pub(crate) struct SchemaStatements {
     pub(crate) check: Statement,
@@ -157,6 +157,7 @@ pub(crate) struct SchemaStatements {
     pub(crate) found: Statement,
     pub(crate) version: Statement,
     pub(crate) lock: Statement,
+    pub(crate) clean: Statement,
 }
 
 impl SchemaStatements {
@@ -168,6 +169,7 @@ impl SchemaStatements {
             found: make(file!("found")),
             version: make(file!("version")),
             lock: make(file!("migrate_lock")),
+            clean: make(file!("clean")),
         }
     }
 }

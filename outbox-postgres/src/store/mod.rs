@@ -1,5 +1,6 @@
 //! The queue layout: rows with a state, worked by competing lanes.
 
+mod clean;
 mod database;
 mod dead;
 mod enqueue;
@@ -28,8 +29,8 @@ use sqlx::{
 };
 use tokio::sync::OnceCell;
 
-use self::database::Database;
 pub use self::lane::PgLane;
+use self::{clean::Cursor, database::Database};
 use crate::{
     config::{DoneMode, PgConfig},
     migrate,
@@ -49,6 +50,7 @@ pub(crate) struct Queue {
     schema_statements: SchemaStatements,
     /// Made once the database's encoding is known.
     statements: OnceCell<Arc<Statements>>,
+    cleaned_to: Cursor,
 }
 
 impl PgQueue {
@@ -88,6 +90,7 @@ impl PgQueue {
             schema,
             config,
             statements: OnceCell::new(),
+            cleaned_to: Cursor::default(),
         })))
     }
 }

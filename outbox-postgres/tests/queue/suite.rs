@@ -31,6 +31,7 @@ impl StoreHarness for QueueHarness {
             unreadable: true,
             sessions: true,
             concurrent_writers: true,
+            keeps_delivered: self.done == DoneMode::Keep,
         }
     }
 

@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use outbox_core::{
-    AcquireRequest, Acquired, Batch, BatchToken, ClaimLimit, DeadFilter, DeadGroup, DeadLetter,
-    DeadLetters, DeadSummary, Error, ErrorKind, Failing, Inspect, Inspection, Lane, LaneId,
-    Migrated, OutboxStore, Page, Result, Settled, Settlement, Store,
+    AcquireRequest, Acquired, Batch, BatchToken, ClaimLimit, CleanRequest, Cleaned, DeadFilter,
+    DeadGroup, DeadLetter, DeadLetters, DeadSummary, Error, ErrorKind, Failing, Inspect,
+    Inspection, Lane, LaneId, Migrated, OutboxStore, Page, Result, Retention, Settled, Settlement,
+    Store,
 };
 use uuid::Uuid;
 
@@ -29,6 +30,8 @@ pub enum StoreCall {
     Renew,
     /// `Lane::release`.
     Release,
+    /// `Retention::clean`.
+    Clean,
 }
 
 /// What happens to a call.
@@ -209,5 +212,12 @@ impl Inspect for FaultyStore {
 
     async fn failing(&self, rows_max: u32, topics_max: u32) -> Result<Failing> {
         self.inner.failing(rows_max, topics_max).await
+    }
+}
+
+#[async_trait]
+impl Retention for FaultyStore {
+    async fn clean(&self, request: &CleanRequest) -> Result<Cleaned> {
+        run(&self.script, StoreCall::Clean, self.inner.clean(request)).await
     }
 }

@@ -24,6 +24,7 @@ impl StoreHarness for MemoryHarness {
             unreadable: true,
             sessions: false,
             concurrent_writers: true,
+            keeps_delivered: true,
         }
     }
 

@@ -43,6 +43,8 @@ pub(super) struct LaneState {
     pub(super) settled: i64,
     pub(super) flights: VecDeque<Flight>,
     pub(super) parked: ParkedSet,
+    /// When rows were delivered, as long as they are in the log.
+    pub(super) delivered: BTreeMap<i64, Duration>,
     /// Crash marks of events of the stream.
     suspects: BTreeMap<i64, u32>,
     /// Rows behind the settled cursor that the reader itself parked as scheduled.
@@ -242,7 +244,10 @@ impl LaneState {
         let Some(last) = rows.last() else {
             if self.flights.is_empty() {
                 // Nothing here for this route: the cursor need not come back.
-                self.read = log.last_key_value().map_or(self.read, |(last, _)| *last);
+                // What was last may be cleaned away: the cursor never goes back.
+                self.read = log
+                    .last_key_value()
+                    .map_or(self.read, |(last, _)| self.read.max(*last));
                 self.settle_up_to(self.read);
             }
             return None;

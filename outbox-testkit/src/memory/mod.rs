@@ -2,7 +2,7 @@
 //!
 //! Lanes, leases, fences, parking, crash marks and operators' requests are all there; rows live in
 //! ordered maps, time is tokio's, ids of batches count up, so that a paused single-threaded test
-//! repeats to the letter. Nothing is ever purged: it is made for tests.
+//! repeats to the letter.
 //!
 //! ```
 //! # outbox_testkit::block_on(async {
@@ -17,6 +17,7 @@
 //! # });
 //! ```
 
+mod clean;
 mod clock;
 mod dead;
 mod dedup;

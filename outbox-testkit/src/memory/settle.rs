@@ -81,6 +81,9 @@ impl LaneState {
                 self.rewind();
                 return;
             }
+            if **verdict == Verdict::Done {
+                self.delivered.insert(row.position, now);
+            }
             let fresh = Parked {
                 attempts,
                 ..Parked::new(Arc::clone(row), ParkedState::Held)
@@ -106,6 +109,9 @@ impl LaneState {
             let Some(mut parked) = self.parked.remove(row.position) else {
                 continue;
             };
+            if **verdict == Verdict::Done {
+                self.delivered.insert(row.position, now);
+            }
             let blocked = parked.blocks();
             parked.in_flight = false;
             parked.crashes = 0;

@@ -99,7 +99,12 @@ impl MemoryStore {
     }
 
     pub(super) fn end_keys(&self, keys: Vec<String>, committed: bool) {
-        self.0.dedup.end(keys, committed);
+        self.0.dedup.end(keys, committed.then(|| self.now()));
+    }
+
+    /// Forgets dedup keys, as [`DedupKeys::forget`] says.
+    pub(super) fn forget_keys(&self, until: Duration, keys_max: usize) -> (usize, bool) {
+        self.0.dedup.forget(until, keys_max)
     }
 
     /// Wakes every waiting relay, and the next one to wait should none be waiting yet.

@@ -25,6 +25,8 @@ pub struct StoreGates {
     pub sessions: bool,
     /// [`Outbox::begin`] may be called while another transaction is open.
     pub concurrent_writers: bool,
+    /// Delivered events stay in the store until they are cleaned.
+    pub keeps_delivered: bool,
 }
 
 /// Makes stores for the suite. One value is made for each test.

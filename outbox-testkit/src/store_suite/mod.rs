@@ -76,6 +76,11 @@ macro_rules! store_suite {
             i8_failing_topics_are_bounded,
             waiting_ends,
             row_lock_during_send,
+            cleaning_takes_delivered_events_only,
+            i12_cleaning_counts_the_age_from_the_delivery,
+            i8_a_cleaning_step_is_bounded,
+            dedup_keys_are_forgotten_when_old,
+            cleanup_lock,
         }
     };
 }
@@ -93,6 +98,7 @@ mod list {
             include_str!("tests/fidelity.rs"),
             include_str!("tests/leases.rs"),
             include_str!("tests/operations.rs"),
+            include_str!("tests/retention.rs"),
             include_str!("tests/transactions.rs"),
             include_str!("tests/verdicts.rs"),
         ];

@@ -7,6 +7,7 @@ mod failing;
 mod fidelity;
 mod leases;
 mod operations;
+mod retention;
 mod transactions;
 mod verdicts;
 
@@ -17,5 +18,6 @@ pub use failing::*;
 pub use fidelity::*;
 pub use leases::*;
 pub use operations::*;
+pub use retention::*;
 pub use transactions::*;
 pub use verdicts::*;

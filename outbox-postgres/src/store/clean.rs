@@ -1,0 +1,119 @@
+//! Removing delivered rows and old dedup keys, in single statements that commit by themselves.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use outbox_core::{CleanRequest, Cleaned, Error, ErrorKind, Result, Retention};
+use sqlx::Row as _;
+
+use super::PgQueue;
+use crate::enqueue::micros;
+
+/// Where the next step looks. The steps of a round go through the table by id, up to the rows that are
+/// too young, and then from the front again.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor(Mutex<Option<Round>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    began: Instant,
+    /// The last id that was looked at.
+    last_id: i64,
+}
+
+impl Cursor {
+    /// A round that is not over by then starts anew: rows that were delivered behind it, or locked,
+    /// must not wait for the end of a table that grows as fast as it is cleaned.
+    const ROUND_MAX: Duration = Duration::from_secs(600);
+
+    fn next(&self, now: Instant) -> Round {
+        let round = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        round
+            .filter(|round| now.duration_since(round.began) < Self::ROUND_MAX)
+            .unwrap_or(Round {
+                began: now,
+                // Identities may be given by hand, and so may be negative.
+                last_id: i64::MIN,
+            })
+    }
+
+    fn set(&self, round: Option<Round>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = round;
+    }
+}
+
+#[async_trait]
+impl Retention for PgQueue {
+    async fn clean(&self, request: &CleanRequest) -> Result<Cleaned> {
+        const OPERATION: &str = "clean";
+        let queue = &self.0;
+        let rows_max = i64::from(request.rows_max.max(1));
+        let round = queue.cleaned_to.next(Instant::now());
+        let query = sqlx::query(queue.schema_statements.clean.text())
+            .bind(round.last_id)
+            .bind(rows_max)
+            .bind(micros(request.retention))
+            .bind(micros(request.dedup_retention));
+        let row = queue
+            .database
+            .row(OPERATION, query)
+            .await
+            .map_err(name_rights)?;
+        let wrong = |error: sqlx::Error| queue.database.fail(OPERATION, &error);
+        let number = |name: &str| row.try_get::<i64, _>(name).map_err(wrong);
+        if !row.try_get::<bool, _>("alone").map_err(wrong)? {
+            return Ok(Cleaned {
+                busy: true,
+                ..Cleaned::default()
+            });
+        }
+        let (events, dedup_keys) = (number("events")?, number("dedup_keys")?);
+        let any_old: bool = row.try_get("any_old").map_err(wrong)?;
+        let goes_on = number("looked_at")? >= rows_max && any_old;
+        let last_id: Option<i64> = row.try_get("last_id").map_err(wrong)?;
+        let next = last_id.map(|last_id| Round { last_id, ..round });
+        queue.cleaned_to.set(next.filter(|_| goes_on));
+        Ok(Cleaned {
+            events: events.unsigned_abs(),
+            dedup_keys: dedup_keys.unsigned_abs(),
+            more: goes_on || dedup_keys >= rows_max,
+            ..Cleaned::default()
+        })
+    }
+}
+
+/// What the role of a relay may lack without being hindered in anything else.
+fn name_rights(error: Error) -> Error {
+    if error.kind() != ErrorKind::Unauthorized {
+        return error;
+    }
+    error.context(
+        "needs",
+        "SELECT, UPDATE and DELETE on the tables queue and dedup",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_goes_on_for_ten_minutes_and_then_from_the_front() {
+        let cursor = Cursor::default();
+        let began = Instant::now();
+        let first = cursor.next(began);
+        assert_eq!(first.last_id, i64::MIN);
+        cursor.set(Some(Round {
+            last_id: 7,
+            ..first
+        }));
+        let within = began + Cursor::ROUND_MAX - Duration::from_secs(1);
+        assert_eq!(cursor.next(within).last_id, 7);
+        assert_eq!(cursor.next(began + Cursor::ROUND_MAX).last_id, i64::MIN);
+        cursor.set(None);
+        assert_eq!(cursor.next(began).last_id, i64::MIN);
+    }
+}
