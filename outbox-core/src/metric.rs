@@ -30,6 +30,14 @@ metrics! {
     counter ORDER_EXCEPTIONS = "outbox_order_exceptions_total";
     /// Failed calls to the store, by operation and kind.
     counter STORE_FAILURES = "outbox_store_failures_total";
+    /// Delivered events that were removed from the store after their retention; those of dropped partitions are not counted.
+    counter CLEANED_EVENTS = "outbox_cleaned_events_total";
+    /// Dedup keys that were removed from the store after their retention.
+    counter CLEANED_DEDUP_KEYS = "outbox_cleaned_dedup_keys_total";
+    /// Partitions that were dropped from the store after their retention.
+    counter CLEANED_PARTITIONS = "outbox_cleaned_partitions_total";
+    /// Time of one step of cleaning, in seconds.
+    histogram CLEAN_SECONDS = "outbox_clean_seconds";
     /// Time of one publish call, in seconds.
     histogram PUBLISH_SECONDS = "outbox_publish_seconds";
     /// Time from an event's insert to its acknowledgement, in seconds.

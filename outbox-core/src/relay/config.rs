@@ -7,6 +7,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     limits::DURATION_MAX,
     publisher::Publisher,
+    retention::CleanRequest,
     retry::RetryPolicy,
     store::WorkerId,
     topic::{TopicPattern, TopicSet},
@@ -35,6 +36,13 @@ pub struct RelayConfig {
     pub acquire_interval: Duration,
     /// How often depth and age are read for the metrics. Default 10 s.
     pub inspect_interval: Duration,
+    /// How often what is delivered and old is removed from the store. Default 1 min: removing begins
+    /// then, and goes on in small steps until nothing is left, at most half of the time at work.
+    pub clean_interval: Duration,
+    /// How long delivered events are kept. Default 1 day; zero: removed as soon as possible.
+    pub retention: Duration,
+    /// How long dedup keys are kept. Default 30 days. A repeat that comes later is written as new.
+    pub dedup_retention: Duration,
     /// The longest pause between tries while the store fails, and so the longest time until its
     /// return is noticed. Default 10 s.
     pub store_backoff_max: Duration,
@@ -53,6 +61,9 @@ impl Default for RelayConfig {
             shutdown_grace: Duration::from_secs(20),
             acquire_interval: Duration::from_secs(3),
             inspect_interval: Duration::from_secs(10),
+            clean_interval: Duration::from_secs(60),
+            retention: CleanRequest::RETENTION,
+            dedup_retention: CleanRequest::DEDUP_RETENTION,
             store_backoff_max: Duration::from_secs(10),
             worker: None,
         }
@@ -60,6 +71,15 @@ impl Default for RelayConfig {
 }
 
 impl RelayConfig {
+    /// What a step of cleaning may remove.
+    pub(super) fn clean_request(&self) -> CleanRequest {
+        CleanRequest {
+            retention: self.retention,
+            dedup_retention: self.dedup_retention,
+            ..CleanRequest::default()
+        }
+    }
+
     /// Checks that the numbers make sense.
     ///
     /// # Errors
@@ -70,6 +90,7 @@ impl RelayConfig {
             ("publish_timeout", self.publish_timeout),
             ("acquire_interval", self.acquire_interval),
             ("inspect_interval", self.inspect_interval),
+            ("clean_interval", self.clean_interval),
             ("store_backoff_max", self.store_backoff_max),
         ];
         for (field, value) in at_least_1_ms {

@@ -3,6 +3,7 @@
 //! Deterministic for simulation: time is tokio's (which tests pause), random numbers come from one
 //! seeded source, selects are biased, maps are ordered, and no task is detached.
 
+mod clean;
 mod conclude;
 mod config;
 mod gates;

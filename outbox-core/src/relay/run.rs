@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use futures::future::join;
 use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
+    clean::Cleaner,
     config::{RelayConfig, Route},
     gates::Jitter,
     health::Health,
@@ -169,14 +171,20 @@ impl Relay {
             info!(%worker, store = store.name(), routes, "relay started");
             Ok::<(), Error>(())
         };
+        // Neither needs a destination, and a slow one of them must not hold up the other.
+        let upkeep = join(
+            observe(&*store, &config),
+            Cleaner::new(&*store, &config, &jitter).run(),
+        );
+        tokio::pin!(upkeep);
         tokio::select! { biased;
             () = stop.cancelled() => {}
             started = start => started?,
-            () = observe(&*store, &config) => {}
+            _ = &mut upkeep => {}
         }
         tokio::select! { biased;
             () = stop.cancelled() => {}
-            () = observe(&*store, &config) => {}
+            _ = &mut upkeep => {}
         }
         while let Some(ended) = tasks.join_next().await {
             if let Err(panic) = ended {

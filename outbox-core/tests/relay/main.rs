@@ -1,9 +1,11 @@
 //! The relay engine over the in-memory ordered store, under paused time.
 
+mod cleaning;
 mod faults;
 mod histories;
 mod isolation;
 mod lifecycle;
+mod log;
 mod order;
 mod routes;
 mod script;

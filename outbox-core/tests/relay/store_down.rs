@@ -1,53 +1,15 @@
 //! A store that is down when the relay starts.
 
-use std::{
-    io,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use outbox_core::{ErrorKind, OrderClass, Outcome, RelayConfig, Route, STORE_CHECK_TIMEOUT};
 use outbox_testkit::faulty::{FaultyStore, StoreCall, StoreFault};
 use tokio::time::{Instant, sleep};
 
-use crate::script::{Running, Script, commit, drained, one_lane, run_on};
-
-/// Lines of a log.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    /// What is logged by this thread goes here while the guard lives.
-    fn follow(&self) -> tracing::subscriber::DefaultGuard {
-        let lines = self.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || lines.clone());
-        tracing::subscriber::set_default(subscriber.finish())
-    }
-
-    fn with(&self, text: &str) -> Vec<String> {
-        let all = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        let found = all.lines().filter(|line| line.contains(text));
-        found.map(ToOwned::to_owned).collect()
-    }
-}
-
-/// The number in `name=…`.
-fn number(line: &str, name: &str) -> u64 {
-    let (_, rest) = line.split_once(&format!(" {name}=")).expect(name);
-    rest.split(' ').next().unwrap().parse().unwrap()
-}
+use crate::{
+    log::{Lines, number},
+    script::{Running, Script, commit, drained, one_lane, run_on},
+};
 
 fn start(store: &FaultyStore) -> (Running, Arc<Script>) {
     let publisher = Arc::new(Script::new(OrderClass::InFlight, |_| Outcome::delivered()));

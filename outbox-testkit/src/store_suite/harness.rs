@@ -17,6 +17,10 @@ pub struct StoreOptions {
 
 /// What the harness can do beside the contract. Each gate is asserted: a harness that claims one
 /// must do it, and one that does not claim it must not.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "abilities that do not depend on each other"
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreGates {
     /// [`Outbox::insert_unreadable`] makes a row that can't be read.

@@ -1,0 +1,43 @@
+//! What the relay logs, to be looked at.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+/// Lines of a log.
+#[derive(Clone, Default)]
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    /// What is logged by this thread goes here while the guard lives.
+    pub(crate) fn follow(&self) -> tracing::subscriber::DefaultGuard {
+        let lines = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || lines.clone());
+        tracing::subscriber::set_default(subscriber.finish())
+    }
+
+    pub(crate) fn with(&self, text: &str) -> Vec<String> {
+        let all = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let found = all.lines().filter(|line| line.contains(text));
+        found.map(ToOwned::to_owned).collect()
+    }
+}
+
+/// The number in `name=…`.
+pub(crate) fn number(line: &str, name: &str) -> u64 {
+    let (_, rest) = line.split_once(&format!(" {name}=")).expect(name);
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
