@@ -1,6 +1,6 @@
 //! Bulk changes of dead letters: filters, steps, signals.
 
-use std::{fs::File, process::Stdio};
+use std::{cmp::Reverse, collections::BTreeMap, fs::File, process::Stdio};
 
 use rustix::process::Signal;
 
@@ -36,21 +36,43 @@ const PARTS: [Part; 5] = [
     (["--older-than", "1h"], |n| n.is_multiple_of(11)),
 ];
 
-/// Every set of these parts: their flags, and how many letters they select together.
-fn selections() -> impl Iterator<Item = (Vec<&'static str>, u64)> {
+/// Every set of these parts: their flags, and the letters that they select together.
+fn selections() -> impl Iterator<Item = (Vec<&'static str>, Vec<u64>)> {
     (1_u32..1 << PARTS.len()).map(|set| {
         let chosen = (0..PARTS.len()).filter(|part| set & 1 << part != 0);
         let chosen: Vec<_> = chosen.map(|part| PARTS[part]).collect();
         let fits = (0..COUNT).filter(|n| chosen.iter().all(|(_, fits)| fits(*n)));
-        let count = u64::try_from(fits.count()).unwrap();
-        (chosen.iter().flat_map(|(flags, _)| *flags).collect(), count)
+        let letters = fits.collect();
+        let flags = chosen.iter().flat_map(|(flags, _)| *flags);
+        (flags.collect(), letters)
     })
+}
+
+/// Count, topic, type and kind of each group that these letters make, the largest first.
+fn groups(letters: &[u64]) -> Vec<[String; 4]> {
+    let mut counts = BTreeMap::<_, u64>::new();
+    for n in letters {
+        let kind = if n.is_multiple_of(7) {
+            "refused"
+        } else {
+            "too_large"
+        };
+        *counts.entry((n % 2, n % 3, kind)).or_default() += 1;
+    }
+    let mut groups: Vec<_> = counts.into_iter().collect();
+    groups.sort_by_key(|(_, count)| Reverse(*count));
+    let row = |((topic, event_type, kind), count): ((u64, u64, &str), u64)| {
+        let (topic, event_type) = (format!("t{topic}"), format!("T{event_type}"));
+        [count.to_string(), topic, event_type, kind.to_owned()]
+    };
+    groups.into_iter().map(row).collect()
 }
 
 #[test]
 fn each_filter_selects_alone_and_with_every_other() {
     let place = with_dead();
-    for (flags, count) in selections() {
+    for (flags, letters) in selections() {
+        let count = letters.len();
         let all = [&["dead", "requeue", "--dry-run"], &flags[..]].concat();
         let plan = place.outbox(&all).success();
         assert!(
@@ -58,18 +80,9 @@ fn each_filter_selects_alone_and_with_every_other() {
             "{flags:?}: {plan}"
         );
         // A group a line, below the count and the heading.
-        let groups: u64 = plan
-            .lines()
-            .skip(2)
-            .map(|line| {
-                line.split_whitespace()
-                    .next()
-                    .unwrap()
-                    .parse::<u64>()
-                    .unwrap()
-            })
-            .sum();
-        assert_eq!(groups, count, "{flags:?}: {plan}");
+        let told = plan.lines().skip(2);
+        let told: Vec<Vec<_>> = told.map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(told, groups(&letters), "{flags:?}: {plan}");
     }
     assert_eq!(place.number(DEAD), 2500, "a dry run changed something");
 
@@ -82,6 +95,27 @@ fn each_filter_selects_alone_and_with_every_other() {
     let wrong = format!("SELECT count(*) FROM outbox.queue WHERE {others}");
     assert_eq!(place.number(&wrong), 0);
     assert_eq!(place.number(PENDING), i64::try_from(expected).unwrap());
+}
+
+#[test]
+fn a_dry_run_lists_the_largest_groups_and_counts_the_others() {
+    let place = Place::migrated();
+    // 60 types of one letter each, and two more of the last.
+    place.sql(
+        "INSERT INTO outbox.queue (topic, event_type, status, dead_reason, payload, processed_at)
+         SELECT 't', 'T' || least(n, 59), 'failed', 'rejected', '{}', clock_timestamp()
+         FROM generate_series(0, 61) AS n",
+    );
+    let plan = place
+        .outbox(&["dead", "discard", "--all", "--dry-run"])
+        .success();
+    let lines: Vec<_> = plan.lines().collect();
+    assert_eq!(lines[0], "62 would be discarded");
+    let largest: Vec<_> = lines[2].split_whitespace().collect();
+    assert_eq!(largest, ["3", "t", "T59", "-"]);
+    assert_eq!(lines.len(), 2 + 50 + 1, "{plan}");
+    assert_eq!(lines[52], "and 10 of other topics, types or kinds");
+    assert_eq!(place.number(DEAD), 62);
 }
 
 /// Makes the change of the 1,500th letter wait while there is a row in `gate`.

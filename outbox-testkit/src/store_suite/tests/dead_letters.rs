@@ -213,17 +213,27 @@ fn filters(sent: &[Event]) -> Vec<(DeadFilter, &'static [&'static str])> {
     ]
 }
 
-/// The groups that these letters make; none of [`various`] is like another.
+/// The groups that these letters make, the largest first.
 fn alike(letters: &[DeadSummary]) -> Vec<DeadGroup> {
-    let groups = letters.iter().map(|letter| DeadGroup {
-        topic: letter.topic.clone(),
-        event_type: letter.event_type.clone(),
-        error_kind: letter.note.kind,
-        count: 1,
-    });
-    let mut groups: Vec<_> = groups.collect();
-    groups.sort_by(|a, b| (&a.topic, &a.event_type).cmp(&(&b.topic, &b.event_type)));
+    let mut groups = Vec::<DeadGroup>::new();
+    for letter in letters {
+        let mut group = DeadGroup {
+            topic: letter.topic.clone(),
+            event_type: letter.event_type.clone(),
+            error_kind: letter.note.kind,
+            count: 0,
+        };
+        group.count = letters.iter().filter(|other| is_of(&group, other)).count() as u64;
+        groups.push(group);
+    }
+    groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.cmp(b)));
+    groups.dedup();
     groups
+}
+
+fn is_of(group: &DeadGroup, letter: &DeadSummary) -> bool {
+    (&letter.topic, &letter.event_type, letter.note.kind)
+        == (&group.topic, &group.event_type, group.error_kind)
 }
 
 /// Each part of a filter narrows, alone and together; counting touches nothing.
@@ -252,6 +262,21 @@ pub async fn dead_letters_are_filtered(bench: &StoreBench) {
         4,
         "counting changed something"
     );
+
+    // None of them was like another so far; now there are three of the last group.
+    let more = ["k5", "k6"].map(|key| Event::new("b", "Y").key(key).bytes(key).expect("valid"));
+    commit(&*outbox, &more).await;
+    let batch = worker.claim_some(100).await;
+    let verdict = dead(DeadReason::AttemptsExhausted, "refused", true);
+    worker.settle_all(&batch, &verdict).await;
+    let all = DeadFilter::default();
+    let expected = alike(&list(&*worker.store, &all).await);
+    assert_eq!(expected[0].count, 3);
+    for limit in [100, 2] {
+        let groups = worker.store.groups(&all, limit).await.expect("groups");
+        let listed = expected.len().min(limit as usize);
+        assert_eq!(groups, expected[..listed]);
+    }
 }
 
 /// Pages follow each other without gap or overlap.
