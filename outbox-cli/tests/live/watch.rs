@@ -2,7 +2,10 @@
 
 use std::{fs::File, process::Stdio};
 
-use rustix::process::Signal;
+use rustix::{
+    process::Signal,
+    termios::{Winsize, tcsetwinsize},
+};
 use serde_json::Value;
 
 use crate::support::{Place, Running, Seen, lines, terminal};
@@ -28,6 +31,40 @@ fn a_pipe_gets_a_block_a_look_until_a_signal() {
         let text = seen.text();
         assert!(!text.contains('\u{1b}'), "a pipe gets no escapes: {text:?}");
     }
+}
+
+#[test]
+fn a_pipe_is_told_once_of_a_failure_that_goes_on() {
+    let place = Place::migrated();
+    let mut watch = Running::start(place.command(&WATCH));
+    let seen = Seen::read(watch.take_stdout());
+    // This one counts the looks.
+    let (outside, inside) = terminal();
+    let mut beside = place.command(&WATCH);
+    beside.env("TERM", "xterm").stdout(Stdio::from(inside));
+    let beside = Running::start_as_it_is(beside);
+    let looks = Seen::read(File::from(outside));
+    seen.wait_for("a state", |text| text.contains("pending "));
+    looks.wait_for("a state", |text| text.contains("pending "));
+
+    place.let_in(false);
+    looks.wait_for("the failure", |text| text.contains(", 8 looks"));
+    seen.wait_for("the failure", |text| text.contains("error: inspect"));
+    let failing = seen.text().len();
+    place.let_in(true);
+    seen.wait_for("the state after it", |text| {
+        text[failing..].contains("pending ")
+    });
+    for running in [watch, beside] {
+        running.signal(Signal::TERM);
+        assert_eq!(running.end(), (Some(0), String::new()));
+    }
+    let text = seen.text();
+    let failures = text.lines().filter(|line| line.starts_with("error: "));
+    let kinds: Vec<_> = failures.map(|line| line.split(": ").nth(2)).collect();
+    let mut folded = kinds.clone();
+    folded.dedup();
+    assert_eq!(kinds, folded, "{text}");
 }
 
 #[test]
@@ -81,7 +118,7 @@ fn a_terminal_is_redrawn_in_place_and_keeps_the_last_state_while_the_store_fails
     let watch = Running::start_as_it_is(command);
     let seen = Seen::read(File::from(outside));
     // Up by the six lines that stand there, and away with them.
-    let again = "\u{1b}[6A";
+    let again = "\u{1b}[6A\r\u{1b}[0J";
     seen.wait_for("the second look", |text| text.contains(again));
     assert!(seen.text().contains("pending    7"), "{:?}", seen.text());
 
@@ -100,6 +137,35 @@ fn a_terminal_is_redrawn_in_place_and_keeps_the_last_state_while_the_store_fails
     });
     watch.signal(Signal::INT);
     assert_eq!(watch.end(), (Some(0), String::new()));
+}
+
+/// A line that wraps, or one that scrolls out, could not be drawn over.
+#[test]
+fn a_small_terminal_is_not_overfilled() {
+    const SIZE: Winsize = Winsize {
+        ws_row: 4,
+        ws_col: 20,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let place = Place::migrated();
+    let (outside, inside) = terminal();
+    tcsetwinsize(&inside, SIZE).unwrap();
+    let mut command = place.command(&WATCH);
+    command.env("TERM", "xterm").stdout(Stdio::from(inside));
+    let watch = Running::start_as_it_is(command);
+    let seen = Seen::read(File::from(outside));
+    let again = "\u{1b}[3A\r\u{1b}[0J";
+    seen.wait_for("three looks", |text| text.matches(again).count() >= 3);
+    watch.signal(Signal::INT);
+    assert_eq!(watch.end(), (Some(0), String::new()));
+    let text = seen.text();
+    for screen in text.split(again).skip(1) {
+        let lines: Vec<_> = screen.lines().collect();
+        assert_eq!(lines.len(), 3, "{screen:?}");
+        let widest = lines.iter().map(|line| line.chars().count()).max();
+        assert!(widest < Some(SIZE.ws_col.into()), "{screen:?}");
+    }
 }
 
 #[test]
