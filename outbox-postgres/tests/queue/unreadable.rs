@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use outbox_core::{
-    DeadFilter, DeadLetters as _, DeadReason, ErrorKind, FailureNote, Page, Settlement, Verdict,
+    DeadFilter, DeadLetters as _, DeadReason, ErrorKind, FailureNote, Inspect as _, Page,
+    Settlement, Verdict,
 };
 
 use crate::support::{Db, lane, limit, with_database, with_encoding};
@@ -180,6 +183,17 @@ async fn text_that_is_no_utf8_is_told_and_passed() {
         let dead = queue.list(&DeadFilter::default(), Page { after: None, limit: 10 }).await.unwrap();
         assert_eq!(dead[0].topic, "caf\u{fffd}");
         assert!(queue.get(dead[0].event_id).await.unwrap().unwrap().event.is_err());
+
+        db.sql(
+            r"UPDATE outbox.queue SET status = 'pending', first_failed_at = now(), error_kind = 'mine',
+                error = E'\xff' || repeat('x', 2000), next_attempt_at = 'infinity' WHERE id = 1",
+        )
+        .await;
+        let failing = queue.failing(10, 10).await.unwrap();
+        let topic = &failing.topics[0];
+        assert_eq!((topic.topic.as_str(), topic.retry_in), ("caf\u{fffd}", Duration::MAX));
+        assert_eq!(topic.last_failure.kind, None);
+        assert!(topic.last_failure.text.starts_with("\u{fffd}x"), "{topic:?}");
     })
     .await;
 }
