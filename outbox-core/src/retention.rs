@@ -87,6 +87,11 @@ pub trait Retention: Send + Sync {
     ///
     /// Errors: `Unauthorized` with the missing permission.
     async fn clean(&self, request: &CleanRequest) -> Result<Cleaned>;
+
+    /// What all steps of [`clean`](Self::clean) together would remove at this moment; `more` and
+    /// `busy` are not set. For people: it may look at every row, in statements that are bounded each.
+    /// Changes nothing. Cancellation: safe.
+    async fn removable(&self, request: &CleanRequest) -> Result<Cleaned>;
 }
 
 /// The trait can be used as `dyn`.

@@ -7,14 +7,7 @@ WITH cleaner AS MATERIALIZED (
 -- Done rows are in no index but the primary key, or each settle would pay for it. So a step looks at
 -- the next rows by id, whatever they are.
 seen AS MATERIALIZED (
-    SELECT q.id,
-        q.created_at <= statement_timestamp() - $3::bigint * interval '1 microsecond' AS old,
-        q.status = 'done' AND coalesce(q.processed_at, q.updated_at)
-            <= statement_timestamp() - $3::bigint * interval '1 microsecond' AS over
-    FROM {schema}.queue AS q
-    WHERE (SELECT alone FROM cleaner) AND q.id > $1::bigint
-    ORDER BY q.id
-    LIMIT (SELECT $2::bigint)
+    {seen}
 ),
 -- A row that somebody has locked waits for a later round: a delete that waits can deadlock.
 free AS MATERIALIZED (

@@ -158,18 +158,29 @@ pub(crate) struct SchemaStatements {
     pub(crate) version: Statement,
     pub(crate) lock: Statement,
     pub(crate) clean: Statement,
+    pub(crate) clean_count: Statement,
+    pub(crate) clean_count_dedup: Statement,
 }
 
 impl SchemaStatements {
     pub(crate) fn new(schema: &Schema) -> Self {
         let make = |text: &str| statement(schema.apply(text));
+        let clean = |text: &str, may: &str| {
+            make(
+                &text
+                    .replace("{seen}", file!("clean_seen"))
+                    .replace("{may}", may),
+            )
+        };
         Self {
             check: make(file!("check")),
             encoding: make(file!("encoding")),
             found: make(file!("found")),
             version: make(file!("version")),
             lock: make(file!("migrate_lock")),
-            clean: make(file!("clean")),
+            clean: clean(file!("clean"), "(SELECT alone FROM cleaner)"),
+            clean_count: clean(file!("clean_count"), "true"),
+            clean_count_dedup: make(file!("clean_count_dedup")),
         }
     }
 }
@@ -240,7 +251,11 @@ mod tests {
         let schema = Schema::new("s").unwrap();
         for mode in [TextMode::Text, TextMode::Raw] {
             for done in [DoneMode::Keep, DoneMode::Delete] {
-                let all = format!("{:?}", Statements::new(&schema, done, mode));
+                let all = format!(
+                    "{:?} {:?}",
+                    Statements::new(&schema, done, mode),
+                    SchemaStatements::new(&schema)
+                );
                 assert!(all.contains("\\\"s\\\".queue"), "{all}");
                 for name in [
                     "{schema",
@@ -251,6 +266,8 @@ mod tests {
                     "{size",
                     "{topics",
                     "{documents",
+                    "{seen",
+                    "{may",
                 ] {
                     assert!(!all.contains(name), "{name} in {all}");
                 }

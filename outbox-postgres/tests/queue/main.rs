@@ -3,6 +3,7 @@
 
 mod cancelled_begin;
 mod claims;
+mod clean;
 mod dead_letters;
 mod enqueue;
 mod explained;

@@ -220,4 +220,8 @@ impl Retention for FaultyStore {
     async fn clean(&self, request: &CleanRequest) -> Result<Cleaned> {
         run(&self.script, StoreCall::Clean, self.inner.clean(request)).await
     }
+
+    async fn removable(&self, request: &CleanRequest) -> Result<Cleaned> {
+        self.inner.removable(request).await
+    }
 }

@@ -31,6 +31,18 @@ impl Retention for MemoryStore {
         }
         Ok(cleaned)
     }
+
+    async fn removable(&self, request: &CleanRequest) -> Result<Cleaned> {
+        let now = self.now();
+        let until = |age| now.checked_sub(age);
+        let events = until(request.retention).map(|until| old(&self.lock(), until).len());
+        let dedup_keys = until(request.dedup_retention).map(|until| self.old_keys(until));
+        Ok(Cleaned {
+            events: count(events.unwrap_or(0)),
+            dedup_keys: count(dedup_keys.unwrap_or(0)),
+            ..Cleaned::default()
+        })
+    }
 }
 
 /// Lane and position of rows that were delivered at this moment or before, by the last of their

@@ -56,21 +56,30 @@ impl DedupKeys {
     /// how many, and whether the bound cut it.
     pub(super) fn forget(&self, until: Duration, keys_max: usize) -> (usize, bool) {
         let mut taken = self.lock();
-        let old = |at: &Option<Duration>| at.is_some_and(|at| at <= until);
-        let keys: Vec<String> = taken
-            .iter()
-            .filter(|(_, at)| old(at))
-            .map(|(key, _)| key.clone())
-            .take(keys_max)
-            .collect();
-        for key in &keys {
-            taken.remove(key);
-        }
-        (keys.len(), taken.values().any(old))
+        let mut left = keys_max;
+        let mut cut = false;
+        let before = taken.len();
+        taken.retain(|_, at| {
+            let goes = is_old(*at, until) && left > 0;
+            cut |= is_old(*at, until) && left == 0;
+            left -= usize::from(goes);
+            !goes
+        });
+        (before - taken.len(), cut)
+    }
+
+    /// How many keys are as old as that.
+    pub(super) fn old(&self, until: Duration) -> usize {
+        let taken = self.lock();
+        taken.values().filter(|at| is_old(**at, until)).count()
     }
 
     /// No call awaits under the lock.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Option<Duration>>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_old(committed: Option<Duration>, until: Duration) -> bool {
+    committed.is_some_and(|at| at <= until)
 }

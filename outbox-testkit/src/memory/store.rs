@@ -107,6 +107,11 @@ impl MemoryStore {
         self.0.dedup.forget(until, keys_max)
     }
 
+    /// How many dedup keys that would forget without a bound.
+    pub(super) fn old_keys(&self, until: Duration) -> usize {
+        self.0.dedup.old(until)
+    }
+
     /// Wakes every waiting relay, and the next one to wait should none be waiting yet.
     pub(super) fn ring(&self) {
         self.0.bell.notify_waiters();

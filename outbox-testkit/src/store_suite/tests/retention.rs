@@ -49,6 +49,10 @@ async fn clean_all(store: &dyn OutboxStore, request: &CleanRequest) -> Cleaned {
     ended.await.expect("cleaning comes to an end")
 }
 
+async fn removable(store: &dyn OutboxStore, request: &CleanRequest) -> Cleaned {
+    store.removable(request).await.expect("removable")
+}
+
 /// How many delivered events the store has to clean, if so many were delivered.
 fn kept(bench: &StoreBench, count: u64) -> u64 {
     if bench.gates().keeps_delivered {
@@ -88,7 +92,10 @@ pub async fn cleaning_takes_delivered_events_only(bench: &StoreBench) {
         Cleaned::default(),
         "too young"
     );
+    assert_eq!(removable(store, &young).await, Cleaned::default());
+    let would = removable(store, &delivered(1)).await;
     let cleaned = clean_all(store, &delivered(100)).await;
+    assert_eq!(would, cleaned, "was told before, and nothing was done then");
     assert_eq!(cleaned.events, kept(bench, 4));
     assert_eq!((cleaned.dedup_keys, cleaned.partitions), (0, 0));
     assert_eq!(clean_all(store, &delivered(100)).await.events, 0);
@@ -196,6 +203,8 @@ pub async fn dedup_keys_are_forgotten_when_old(bench: &StoreBench) {
         dedup_retention: Duration::ZERO,
         rows_max: 1,
     };
+    let would = removable(&*worker.store, &keys_only).await;
+    assert_eq!((would.events, would.dedup_keys), (0, 2));
     let step = worker.store.clean(&keys_only).await.expect("clean");
     assert_eq!((step.events, step.dedup_keys, step.more), (0, 1, true));
     let rest = clean_all(&*worker.store, &keys_only).await;
