@@ -68,6 +68,8 @@ pub(crate) enum Command {
     /// List, show, requeue or discard dead letters.
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Remove delivered events and dedup keys that are old, as relays do, but now.
+    Purge(PurgeArgs),
     /// Write events, for trials and shell scripts.
     Enqueue(EnqueueArgs),
     /// Print a script that completes this program's arguments in a shell.
@@ -218,6 +220,23 @@ pub(crate) struct DeadDiscardArgs {
     #[command(flatten)]
     pub(crate) bulk: DeadBulkArgs,
     /// Really remove what a filter or --all selects.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PurgeArgs {
+    /// Remove what was delivered at least this long ago, as 12h; 0s: all that is delivered. Default:
+    /// store.retention.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) retention: Option<Duration>,
+    /// Remove dedup keys of at least this age. Default: store.dedup_retention.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) dedup_retention: Option<Duration>,
+    /// Only say how many it would be.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Really remove them.
     #[arg(long)]
     pub(crate) yes: bool,
 }

@@ -11,7 +11,7 @@ use crate::{sql::Schema, url};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DoneMode {
-    /// It stays with the status `done`, for audit, until something deletes it.
+    /// It stays with the status `done`, for audit, until it is cleaned after its retention.
     #[default]
     Keep,
     /// It is deleted as it is settled.

@@ -1,14 +1,11 @@
 //! `outbox dead requeue | discard`
 
-use std::{
-    fmt::Write as _,
-    time::{Duration, Instant},
-};
+use std::{fmt::Write as _, time::Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use outbox_core::{DeadFilter, DeadLetters, ErrorKind, Result as StoreResult};
 use uuid::Uuid;
 
+use super::steps::Steps;
 use crate::{
     args::{DeadBulkArgs, DeadDiscardArgs},
     config::StoreConfig,
@@ -23,9 +20,6 @@ const STEP: u32 = 1000;
 
 /// Groups that a dry run lists; more are no help to anybody.
 const GROUPS_MAX: u32 = 50;
-
-/// How often a bar is drawn while nothing moves it, for the time that passed.
-const TICK: Duration = Duration::from_millis(200);
 
 /// Puts dead letters back.
 pub(crate) async fn requeue(args: &DeadBulkArgs, config: StoreConfig) -> Result<(), Failure> {
@@ -97,7 +91,11 @@ async fn in_steps(
         there = store.count(filter) => there?,
         () = signals.next() => return Err(stopped(0, None, change)),
     };
-    let bar = bar(there);
+    let mut steps = Steps::new(
+        signals,
+        Some(there),
+        "{wide_bar} {human_pos}/{human_len} {elapsed}, {eta} left",
+    );
     let mut total = 0;
     while total < there {
         let limit = u32::try_from(there - total).unwrap_or(STEP).min(STEP);
@@ -106,22 +104,8 @@ async fn in_steps(
             let age = filter.dead_for.unwrap_or_default();
             rest.dead_for = Some(age.saturating_add(start.elapsed()));
         }
-        let work = change.step(store, &rest, limit);
-        tokio::pin!(work);
-        let mut is_stopping = false;
-        let count = loop {
-            tokio::select! { biased;
-                count = &mut work => break count,
-                () = signals.next() => {
-                    if is_stopping {
-                        return Err(stopped(total, Some(limit), change));
-                    }
-                    is_stopping = true;
-                    bar.suspend(|| tracing::warn!(
-                        "stopping: the step under way is finished; a second signal does not wait for it"
-                    ));
-                }
-            }
+        let Some(count) = steps.step(change.step(store, &rest, limit)).await else {
+            return Err(stopped(total, Some(limit), change));
         };
         let count = count.map_err(|error| {
             let done = change.done();
@@ -130,15 +114,15 @@ async fn in_steps(
             ))
         })?;
         total += count;
-        bar.set_position(total);
+        steps.reached(total);
         if count < u64::from(limit) {
             break;
         }
-        if is_stopping && total < there {
+        if steps.is_stopping() && total < there {
             return Err(stopped(total, None, change));
         }
     }
-    bar.finish_and_clear();
+    steps.finish();
     Ok(total)
 }
 
@@ -151,18 +135,6 @@ fn stopped(total: u64, unknown: Option<u32>, change: Change) -> Failure {
         "change dead letters: stopped by a signal; {total} were {done}{more} — the same command \
          goes on with the rest"
     ))
-}
-
-/// On standard error, and only where that is a terminal.
-fn bar(there: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(there), ProgressDrawTarget::stderr());
-    let style =
-        ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} {elapsed}, {eta} left");
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(TICK);
-    bar
 }
 
 /// What was selected; nothing selected is a mistake and not "all".

@@ -6,8 +6,10 @@ mod dead;
 mod dead_bulk;
 mod enqueue;
 mod migrate;
+mod purge;
 mod relay;
 mod status;
+mod steps;
 mod watch;
 
 #[cfg(feature = "otlp")]
@@ -61,6 +63,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
                 DeadCommand::Discard(args) => simple(dead_bulk::discard(&args, store)),
             }
         }
+        Command::Purge(args) => simple(purge::run(&args, store(settings, &global)?)),
         Command::Enqueue(args) => {
             let events = enqueue::read(args)?;
             simple(enqueue::write(events, store(settings, &global)?))

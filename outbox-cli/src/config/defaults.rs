@@ -6,7 +6,7 @@ use outbox_core::{BreakerPolicy, RelayConfig, RetryPolicy, WorkerId};
 
 use super::{
     duration::Span,
-    model::{BreakerSettings, RelaySettings, RetrySettings},
+    model::{BreakerSettings, RelaySettings, RetrySettings, StoreSettings},
 };
 
 pub(super) fn duration(span: Option<Span>) -> Option<Duration> {
@@ -20,7 +20,8 @@ pub(crate) fn set<T>(target: &mut T, written: Option<T>) {
     }
 }
 
-pub(super) fn relay(settings: RelaySettings) -> RelayConfig {
+/// What a relay does, and how long what it delivered is kept.
+pub(super) fn relay(settings: RelaySettings, store: &StoreSettings) -> RelayConfig {
     let mut config = RelayConfig::default();
     set(&mut config.batch_events_max, settings.batch_events_max);
     set(&mut config.batch_bytes_max, settings.batch_bytes_max);
@@ -42,6 +43,12 @@ pub(super) fn relay(settings: RelaySettings) -> RelayConfig {
         &mut config.inspect_interval,
         duration(settings.inspect_interval),
     );
+    set(
+        &mut config.clean_interval,
+        duration(settings.clean_interval),
+    );
+    set(&mut config.retention, duration(store.retention));
+    set(&mut config.dedup_retention, duration(store.dedup_retention));
     set(
         &mut config.store_backoff_max,
         duration(settings.store_backoff_max),

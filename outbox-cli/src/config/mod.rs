@@ -11,7 +11,6 @@ mod overlap;
 mod resolve;
 mod secret;
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) use defaults::set;
 pub(crate) use duration::parse_duration;
 pub(crate) use layers::load;

@@ -44,6 +44,10 @@ pub(crate) struct StoreSettings {
     /// Keep delivered events as rows (true) or delete them at once.
     pub(crate) keep_done: Option<bool>,
     pub(crate) event_bytes_max: Option<usize>,
+    /// How long delivered events are kept.
+    pub(crate) retention: Option<Span>,
+    /// How long dedup keys are kept.
+    pub(crate) dedup_retention: Option<Span>,
 }
 
 /// `[relay]`
@@ -58,6 +62,7 @@ pub(crate) struct RelaySettings {
     pub(crate) shutdown_grace: Option<Span>,
     pub(crate) acquire_interval: Option<Span>,
     pub(crate) inspect_interval: Option<Span>,
+    pub(crate) clean_interval: Option<Span>,
     pub(crate) store_backoff_max: Option<Span>,
     pub(crate) worker: Option<String>,
 }

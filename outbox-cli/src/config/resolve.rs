@@ -46,6 +46,8 @@ pub(crate) struct StoreConfig {
     pub(crate) workers: Option<usize>,
     pub(crate) keep_done: Option<bool>,
     pub(crate) event_bytes_max: Option<usize>,
+    pub(crate) retention: Option<Duration>,
+    pub(crate) dedup_retention: Option<Duration>,
 }
 
 /// A route and its publisher.
@@ -129,6 +131,8 @@ impl StoreConfig {
             workers: settings.workers,
             keep_done: settings.keep_done,
             event_bytes_max: settings.event_bytes_max,
+            retention: duration(settings.retention),
+            dedup_retention: duration(settings.dedup_retention),
         })
     }
 }
@@ -158,7 +162,7 @@ pub(crate) struct Parts {
 impl Parts {
     /// Fails where flags and routes don't fit, so that it is not known what the routes are.
     pub(crate) fn new(settings: Settings, args: &RelayArgs) -> Result<Self, Failure> {
-        let relay = relay(settings.relay);
+        let relay = relay(settings.relay, &settings.store);
         let routes = with_flags(settings.routes, args)?.into_iter();
         Ok(Self {
             relay: relay.validate().map(|()| relay).map_err(Failure::from),
@@ -395,9 +399,17 @@ mod tests {
 
     #[test]
     fn what_is_written_is_kept_and_the_rest_is_the_default() {
-        let file = "[relay]\nbatch_events_max = 7\n[routes.r]\npublisher = { kind = \"stdout\" }\nretry = { base = \"2s\", attempts_max = 3, on_dead = \"skip\" }\nretry_for = [{ topic = \"slow.*\", retry = { cap = \"1h\" } }]";
+        let file = "[store]\nretention = \"0s\"\ndedup_retention = \"7d\"\n[relay]\nbatch_events_max = 7\nclean_interval = \"5s\"\n[routes.r]\npublisher = { kind = \"stdout\" }\nretry = { base = \"2s\", attempts_max = 3, on_dead = \"skip\" }\nretry_for = [{ topic = \"slow.*\", retry = { cap = \"1h\" } }]";
         let (_, config) = resolve(file, &[]).unwrap();
         assert_eq!(config.relay.batch_events_max, 7);
+        assert_eq!(config.relay.retention, Duration::ZERO);
+        assert_eq!(
+            (
+                config.relay.dedup_retention.as_secs(),
+                config.relay.clean_interval.as_secs()
+            ),
+            (7 * 24 * 3600, 5)
+        );
         assert_eq!(config.relay.poll_max, RelayConfig::default().poll_max);
         let [slow, all] = &config.routes[0].policies[..] else {
             panic!("two policies")

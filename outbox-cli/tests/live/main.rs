@@ -10,6 +10,7 @@ mod enqueue;
 mod fidelity;
 mod flow;
 mod logs;
+mod purge;
 #[cfg(feature = "otlp")]
 mod spans;
 mod status;

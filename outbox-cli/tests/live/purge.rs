@@ -1,0 +1,181 @@
+//! `outbox purge`, and a relay that removes what it delivered.
+
+use std::{fs::File, process::Stdio};
+
+use rustix::process::Signal;
+
+use crate::support::{Place, Running, Seen, terminal};
+
+const ALL: &str = "SELECT count(*) FROM outbox.queue";
+const DONE: &str = "SELECT count(*) FROM outbox.queue WHERE status = 'done'";
+const KEYS: &str = "SELECT count(*) FROM outbox.dedup";
+
+/// 5,000 delivered events, the age of half of them two days, two dead and two pending ones of that
+/// age, and two dedup keys, one of two months.
+fn with_done() -> Place {
+    let place = Place::migrated();
+    place.sql(
+        "INSERT INTO outbox.queue (topic, event_type, status, payload, created_at, processed_at)
+         SELECT 't', 'T', 'done', '{}', at, at
+         FROM (SELECT now() - CASE WHEN n <= 2500 THEN interval '2 days' ELSE interval '1 hour' END AS at
+               FROM generate_series(1, 5000) AS n) AS row;
+         INSERT INTO outbox.queue (topic, event_type, status, payload, created_at)
+         SELECT 't', 'T', status, '{}', now() - interval '2 days'
+         FROM unnest(ARRAY['failed', 'failed', 'pending', 'pending']) AS status;
+         INSERT INTO outbox.dedup
+         VALUES ('old', gen_random_uuid(), now() - interval '60 days'), ('new', gen_random_uuid(), now());",
+    );
+    place
+}
+
+#[test]
+fn purge_removes_what_is_old_as_flags_or_configuration_say() {
+    let place = with_done();
+    place.outbox(&["purge"]).failure(2, &["--yes"]);
+    let told = place.outbox(&["purge", "--dry-run"]).success();
+    assert_eq!(
+        told,
+        "2500 delivered events and 1 dedup keys would be removed\n"
+    );
+    let all = [
+        "purge",
+        "--dry-run",
+        "--retention",
+        "0s",
+        "--dedup-retention",
+        "0s",
+    ];
+    let told = place.outbox(&all).success();
+    assert_eq!(
+        told,
+        "5000 delivered events and 2 dedup keys would be removed\n"
+    );
+    assert_eq!((place.number(ALL), place.number(KEYS)), (5004, 2));
+
+    let ended = place.outbox(&["purge", "--yes"]);
+    assert_eq!(ended.stderr, "", "no bar in a pipe");
+    assert_eq!(
+        ended.success(),
+        "2500 delivered events and 1 dedup keys removed\n"
+    );
+    assert_eq!((place.number(DONE), place.number(KEYS)), (2500, 1));
+
+    let mut by_configuration = place.command(&["purge", "--yes"]);
+    by_configuration
+        .env("OUTBOX__STORE__RETENTION", "30m")
+        .env("OUTBOX__STORE__DEDUP_RETENTION", "0s");
+    let told = crate::support::run(by_configuration, b"").success();
+    assert_eq!(told, "2500 delivered events and 1 dedup keys removed\n");
+    assert_eq!((place.number(ALL), place.number(KEYS)), (4, 0));
+}
+
+/// Makes the removal of one row wait while there is a row in `gate`.
+fn with_gate(place: &Place, id: u32) {
+    place.sql(&format!(
+        "CREATE TABLE gate AS SELECT 1;
+         CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+             WHILE EXISTS (SELECT FROM gate) LOOP PERFORM pg_sleep(0.01); END LOOP;
+             RETURN OLD;
+         END $$;
+         CREATE TRIGGER gate BEFORE DELETE ON outbox.queue
+             FOR EACH ROW WHEN (OLD.id = {id}) EXECUTE FUNCTION wait_at_gate();"
+    ));
+}
+
+fn wait_at_gate(place: &Place) {
+    place.wait_for(
+        "SELECT count(*) FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event = 'PgSleep'",
+        1,
+    );
+}
+
+const PURGE: [&str; 4] = ["purge", "--yes", "--retention", "0s"];
+
+#[test]
+fn a_signal_ends_purge_after_its_step_and_the_next_run_goes_on() {
+    let place = with_done();
+    with_gate(&place, 3000);
+    let running = Running::start(place.command(&PURGE));
+    wait_at_gate(&place);
+    assert_eq!(place.number(DONE), 3000, "each step commits by itself");
+    running.signal(Signal::INT);
+    running.wait_for_log("stopping: the step under way is finished");
+    place.sql("DELETE FROM gate");
+    let (code, log) = running.end();
+    assert_eq!(code, Some(130), "{log}");
+    let told = "4000 delivered events and 1 dedup keys were removed — the same command";
+    assert!(log.contains(told), "{log}");
+    let rest = place.outbox(&PURGE).success();
+    assert_eq!(rest, "1000 delivered events and 0 dedup keys removed\n");
+}
+
+/// Another cleaner: a person's own purge that stands still, as a relay's would for an instant.
+#[test]
+fn purge_says_that_another_cleaner_is_at_work_and_takes_its_turn() {
+    let place = with_done();
+    with_gate(&place, 1);
+    let first = Running::start(place.command(&PURGE));
+    wait_at_gate(&place);
+    let second = Running::start(place.command(&PURGE));
+    second.wait_for_log("another cleaner is at work");
+    let third = Running::start(place.command(&PURGE));
+    third.wait_for_log("another cleaner is at work");
+    third.signal(Signal::TERM);
+    let (code, log) = third.end();
+    assert_eq!(code, Some(130), "{log}");
+    assert!(
+        log.contains("0 delivered events and 0 dedup keys were removed"),
+        "{log}"
+    );
+    assert_eq!(place.number(DONE), 5000);
+    place.sql("DELETE FROM gate");
+    for running in [first, second] {
+        let (code, log) = running.end();
+        assert_eq!(code, Some(0), "{log}");
+    }
+    assert_eq!(place.number(ALL), 4);
+}
+
+#[test]
+fn a_terminal_gets_a_bar() {
+    let place = with_done();
+    let (outside, inside) = terminal();
+    let mut command = place.command(&PURGE);
+    command
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(inside));
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let seen = Seen::read(File::from(outside));
+    seen.wait_for("the bar", |text| text.contains(" removed, "));
+    assert!(child.wait().unwrap().success());
+}
+
+/// A relay whose configuration says how long to keep and how often to look.
+#[test]
+fn a_relay_removes_what_is_delivered_and_old() {
+    let place = with_done();
+    let topic = place.topic("t");
+    place.sql(&format!("UPDATE outbox.queue SET topic = '{topic}'"));
+    let file = place.file(
+        "outbox.toml",
+        "[store]\nretention = \"1d\"\n[relay]\nclean_interval = \"50ms\"",
+    );
+    let relay = place.relay(&["--config", file.to_str().unwrap()]);
+    place.wait_for(DONE, 2500 + 2);
+    place.wait_for(KEYS, 1);
+    let (_, metrics) = relay.get("/metrics");
+    let counted = "outbox_cleaned_events_total{store=\"postgres-queue\"} 2500";
+    assert!(metrics.contains(counted), "{metrics}");
+    let log = relay.stop();
+    assert!(log.contains("removed what was delivered and old"), "{log}");
+    assert_eq!(place.number(ALL), 2504);
+    assert_eq!(
+        place.number("SELECT count(*) FROM outbox.queue WHERE status = 'failed'"),
+        2
+    );
+}
