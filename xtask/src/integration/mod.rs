@@ -13,7 +13,7 @@ use clap::Args;
 use crate::command::say;
 use crate::interrupt;
 use crate::services::state::Lock;
-use crate::services::{self, Service, Started, Via, ViaOption, Way};
+use crate::services::{self, Service, Started, Via, ViaOption, Way, install};
 use crate::workspace::{Package, Workspace};
 
 /// A test program that runs longer hangs.
@@ -30,6 +30,9 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("outbox-postgres", &["postgres"]),
     ("outbox-redis", &["redis"]),
 ];
+
+/// Crates whose tests make clocks wrong.
+const WRONG_CLOCKS: &[&str] = &["outbox-testkit", "outbox-cli"];
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -109,6 +112,12 @@ pub(crate) fn run_plan(workspace: &Workspace, plan: &Plan<'_>) -> Result<bool> {
         "integration.lock",
         "another run is under way: waiting",
     )?;
+    if suites
+        .iter()
+        .any(|suite| WRONG_CLOCKS.contains(&suite.package.name.as_str()))
+    {
+        install::ensure_clock()?;
+    }
     let mut started = Started::up(folder, &needed, &way, plan.keep)?;
     let versions = started
         .servers

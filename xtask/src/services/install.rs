@@ -1,5 +1,7 @@
-//! Programs that are missing, by the package manager where that is possible.
+//! Programs and libraries that are missing, by the package manager where that is possible.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -7,6 +9,9 @@ use rustix::process::geteuid;
 
 use crate::command::{self, say};
 use crate::services::{Programs, Service};
+
+/// What a test preloads into a server or program whose clock is to be wrong.
+const CLOCK_VARIABLE: &str = "OUTBOX_TEST_FAKETIME_LIB";
 
 /// The programs of a service, installed first when they are missing.
 pub(crate) fn ensure(service: &dyn Service) -> Result<Programs> {
@@ -17,20 +22,38 @@ pub(crate) fn ensure(service: &dyn Service) -> Result<Programs> {
         // Another program than the one that was asked for would be a surprise.
         return Err(missing);
     }
-    let packages = service.packages().join(" ");
-    if !geteuid().is_root() || command::on_path("apt-get").is_none() {
-        bail!("{missing:#}; install it (on Debian: apt-get install {packages})");
+    install(service.packages(), &format!("{missing:#}"))?;
+    service
+        .find()
+        .with_context(|| format!("{} is installed", service.packages().join(" ")))
+}
+
+/// The library that fakes clocks, installed first when it is missing. Tests find it by themselves.
+pub(crate) fn ensure_clock() -> Result<()> {
+    if std::env::var_os(CLOCK_VARIABLE).is_some() || has_clock(Path::new("/usr/lib")) {
+        return Ok(());
     }
-    say(&format!("{missing:#}: installing {packages}"));
+    install(&["libfaketime"], "libfaketime is not installed")
+}
+
+/// Debian has a folder of libraries for each architecture.
+fn has_clock(libraries: &Path) -> bool {
+    let mut folders = fs::read_dir(libraries).into_iter().flatten().flatten();
+    folders.any(|folder| folder.path().join("faketime/libfaketimeMT.so.1").is_file())
+}
+
+fn install(packages: &[&str], missing: &str) -> Result<()> {
+    let names = packages.join(" ");
+    if !geteuid().is_root() || command::on_path("apt-get").is_none() {
+        bail!("{missing}; install it (on Debian: apt-get install {names})");
+    }
+    say(&format!("{missing}: installing {names}"));
     command::run(apt_get().arg("update"))?;
     let mut install = apt_get();
     install
         .args(["install", "-y", "--no-install-recommends"])
-        .args(service.packages());
-    command::run(&mut install)?;
-    service
-        .find()
-        .with_context(|| format!("{packages} is installed"))
+        .args(packages);
+    command::run(&mut install)
 }
 
 fn apt_get() -> Command {
@@ -39,4 +62,19 @@ fn apt_get() -> Command {
     // Tells invoke-rc.d that this is not the time to start the packages' own servers.
     apt_get.env("RUNLEVEL", "1");
     apt_get
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_library_is_found_in_the_folder_of_any_architecture() {
+        let libraries = tempfile::tempdir().unwrap();
+        let folder = libraries.path().join("an-architecture/faketime");
+        fs::create_dir_all(&folder).unwrap();
+        assert!(!has_clock(libraries.path()));
+        fs::write(folder.join("libfaketimeMT.so.1"), "").unwrap();
+        assert!(has_clock(libraries.path()));
+    }
 }

@@ -8,7 +8,7 @@
 
 pub(crate) mod cli;
 pub(crate) mod compose;
-mod install;
+pub(crate) mod install;
 mod place;
 mod postgres;
 mod redis;
