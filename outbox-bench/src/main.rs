@@ -7,6 +7,7 @@
 )]
 
 mod claim;
+mod clean;
 mod drain;
 mod fill;
 mod idle;
@@ -32,6 +33,8 @@ struct Args {
 enum Benchmark {
     /// What a claim takes on a table of five million rows, beside one with the ready rows only.
     Claim(claim::ClaimArgs),
+    /// What writers feel while delivered rows are removed, beside while they are not.
+    Clean(clean::CleanArgs),
     /// The queue layout on PostgreSQL, published to Redis Streams: drain, memory, idle latency.
     Queue(queue::QueueArgs),
 }
@@ -44,6 +47,7 @@ fn main() -> Result<()> {
         .block_on(async {
             match args.benchmark {
                 Benchmark::Claim(args) => claim::run(args).await,
+                Benchmark::Clean(args) => clean::run(args).await,
                 Benchmark::Queue(args) => queue::run(args).await,
             }
         })
