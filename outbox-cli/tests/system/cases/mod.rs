@@ -2,6 +2,7 @@
 
 mod attempts_not_persisted;
 mod backoff_overflow;
+mod clock_skew;
 mod crash_holds_lock;
 mod lease_expires_slow_publish;
 mod null_payload;

@@ -63,6 +63,11 @@ impl Place {
         Self::on(&variable("OUTBOX_TEST_POSTGRES_URL"), redis).await
     }
 
+    /// On this PostgreSQL, with the Redis that all tests share.
+    pub(crate) async fn shared_with_postgres(postgres: &str) -> Self {
+        Self::on(postgres, &variable("OUTBOX_TEST_REDIS_URL")).await
+    }
+
     /// On these servers.
     pub(crate) async fn on(server: &str, redis: &str) -> Self {
         let name = format!("outbox_system_{}", Uuid::new_v4().simple());

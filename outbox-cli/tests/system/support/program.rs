@@ -2,19 +2,20 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     ops::{Deref, DerefMut},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use outbox_testkit::{eventually, program::Program};
+use outbox_testkit::{eventually, program::Program, servers::FakeClock};
 use rustix::process::Signal;
 
 use super::until;
 
 /// Settings of a relay process.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings(BTreeMap<String, String>);
+pub(crate) struct Settings(BTreeMap<OsString, OsString>);
 
 impl Settings {
     pub(crate) fn relay() -> Self {
@@ -26,8 +27,26 @@ impl Settings {
     /// A key of the configuration file, as `store.lease`.
     pub(crate) fn set(mut self, key: &str, value: impl Into<String>) -> Self {
         let name = format!("OUTBOX__{}", key.to_uppercase().replace('.', "__"));
-        self.0.insert(name, value.into());
+        self.0.insert(name.into(), value.into().into());
         self
+    }
+
+    /// With this as the process's wall clock.
+    pub(crate) fn under(mut self, clock: &FakeClock) -> Self {
+        let pairs = clock.environment().into_iter();
+        self.0
+            .extend(pairs.map(|(name, value)| (name.into(), value)));
+        self
+    }
+
+    /// Runs another command of the program to its end, which must be good; gives what it printed.
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_outbox"));
+        clean(&mut command).args(arguments).envs(&self.0);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Starts the relay; returns at once.
