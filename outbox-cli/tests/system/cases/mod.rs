@@ -2,6 +2,7 @@
 
 mod attempts_not_persisted;
 mod backoff_overflow;
+mod cleanup_lock;
 mod clock_skew;
 mod crash_holds_lock;
 mod lease_expires_slow_publish;
