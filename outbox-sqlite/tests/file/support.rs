@@ -1,0 +1,53 @@
+//! A fresh file for a test.
+
+use outbox_core::Store as _;
+use outbox_sqlite::{SqliteConfig, SqliteQueue};
+use sqlx::{
+    AssertSqlSafe, SqlitePool,
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions},
+};
+use tempfile::TempDir;
+
+/// A folder with a database; both go when it is dropped.
+pub(crate) struct File {
+    pub(crate) config: SqliteConfig,
+    /// A writer's connections, as a service has them.
+    pub(crate) pool: SqlitePool,
+    folder: TempDir,
+}
+
+impl File {
+    pub(crate) async fn migrated() -> Self {
+        let file = Self::missing();
+        let queue = SqliteQueue::connect(file.config.clone()).await.unwrap();
+        queue.migrate().await.unwrap();
+        file
+    }
+
+    /// The folder without the file.
+    pub(crate) fn missing() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("outbox.db");
+        let options = SqliteConnectOptions::new().filename(&path);
+        Self {
+            config: SqliteConfig::new(format!("sqlite:{}", path.display())),
+            pool: SqlitePoolOptions::new().connect_lazy_with(options),
+            folder,
+        }
+    }
+
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    pub(crate) async fn queue(&self) -> SqliteQueue {
+        SqliteQueue::connect(self.config.clone()).await.unwrap()
+    }
+
+    pub(crate) async fn sql(&self, text: &str) {
+        let done = sqlx::raw_sql(AssertSqlSafe(text.to_owned()))
+            .execute(&self.pool)
+            .await;
+        done.unwrap();
+    }
+}
