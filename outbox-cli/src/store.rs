@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use outbox_core::{Enqueued, ErrorKind, Event, OutboxStore, STORE_CHECK_TIMEOUT, check_within};
+use async_trait::async_trait;
+use outbox_core::{
+    Enqueued, ErrorKind, Event, OutboxStore, Result, STORE_CHECK_TIMEOUT, check_within,
+};
 
 use crate::{
     config::{StoreConfig, StoreKind},
@@ -36,7 +39,7 @@ pub(crate) async fn open_to_change(config: StoreConfig) -> Result<Arc<dyn Outbox
 }
 
 /// Whether a relay could work there, as a relay asks it.
-pub(crate) async fn check(store: &dyn OutboxStore) -> outbox_core::Result<()> {
+pub(crate) async fn check(store: &dyn OutboxStore) -> Result<()> {
     check_within(STORE_CHECK_TIMEOUT, || store.check()).await
 }
 
@@ -54,13 +57,17 @@ pub(crate) fn migrations(kind: StoreKind, schema: Option<&str>) -> Result<String
     }
 }
 
-/// Writes events in one transaction and tells which were written.
-pub(crate) async fn enqueue(
-    config: StoreConfig,
-    events: &[Event],
-) -> Result<Vec<Enqueued>, Failure> {
+/// Writes events into a store of any kind.
+#[async_trait]
+pub(crate) trait Writer: Send + Sync {
+    /// Writes events in a transaction of their own and tells which were written.
+    async fn enqueue(&self, events: &[Event]) -> Result<Vec<Enqueued>>;
+}
+
+/// Opens the store for a command that writes events.
+pub(crate) async fn writer(config: StoreConfig) -> Result<Arc<dyn Writer>, Failure> {
     match config.kind {
-        StoreKind::PostgresQueue => postgres::enqueue(config, events).await,
+        StoreKind::PostgresQueue => postgres::writer(config).await,
     }
 }
 
@@ -70,7 +77,9 @@ mod postgres {
 
     use outbox_postgres::{DoneMode, PgConfig, PgQueue};
 
-    use super::{Arc, Enqueued, Event, Failure, OutboxStore, StoreConfig};
+    use super::{
+        Arc, Enqueued, Event, Failure, OutboxStore, Result, StoreConfig, Writer, async_trait,
+    };
     use crate::config::set;
 
     pub(super) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
@@ -97,12 +106,15 @@ mod postgres {
         Ok(text)
     }
 
-    pub(super) async fn enqueue(
-        config: StoreConfig,
-        events: &[Event],
-    ) -> Result<Vec<Enqueued>, Failure> {
-        let queue = PgQueue::connect(settings(config)).await?;
-        Ok(queue.enqueue(events).await?)
+    #[async_trait]
+    impl Writer for PgQueue {
+        async fn enqueue(&self, events: &[Event]) -> Result<Vec<Enqueued>> {
+            PgQueue::enqueue(self, events).await
+        }
+    }
+
+    pub(super) async fn writer(config: StoreConfig) -> Result<Arc<dyn Writer>, Failure> {
+        Ok(Arc::new(PgQueue::connect(settings(config)).await?))
     }
 
     fn settings(written: StoreConfig) -> PgConfig {
@@ -128,7 +140,7 @@ mod postgres {
 
 #[cfg(not(feature = "postgres"))]
 mod postgres {
-    use super::{Arc, Enqueued, Event, Failure, OutboxStore, StoreConfig};
+    use super::{Arc, Failure, OutboxStore, StoreConfig, Writer};
 
     fn left_out<T>() -> Result<T, Failure> {
         Err(Failure::usage(
@@ -151,7 +163,7 @@ mod postgres {
     }
 
     #[expect(clippy::unused_async, reason = "the form of the one that connects")]
-    pub(super) async fn enqueue(_: StoreConfig, _: &[Event]) -> Result<Vec<Enqueued>, Failure> {
+    pub(super) async fn writer(_: StoreConfig) -> Result<Arc<dyn Writer>, Failure> {
         left_out()
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn read(args: EnqueueArgs) -> Result<Vec<Event>, Failure> {
 
 /// Writes them in one transaction and prints the ids of those that were written.
 pub(crate) async fn write(events: Vec<Event>, config: StoreConfig) -> Result<(), Failure> {
-    let told = store::enqueue(config, &events).await?;
+    let told = store::writer(config).await?.enqueue(&events).await?;
     let written: Vec<_> = events
         .iter()
         .zip(told)

@@ -26,18 +26,23 @@ pub(crate) fn run(
     settings: Settings,
     global: &GlobalArgs,
 ) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::failed(format!("start: {error}")))?;
-    let result = runtime.block_on(async {
+    on_threads(async {
         if args.check {
             return check::run(args, settings, global).await;
         }
         let store_config = StoreConfig::new(settings.store.clone(), global)?;
         relay(store_config, Config::new(settings, args)?).await
-    });
+    })
+}
+
+/// Does the work on the threads of a relay.
+pub(super) fn on_threads(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("start: {error}")))?;
+    let result = runtime.block_on(work);
     // What still hangs in a blocking call must not hold the process up.
     runtime.shutdown_timeout(Duration::from_millis(100));
     result
@@ -68,7 +73,9 @@ async fn relay(store_config: StoreConfig, config: Config) -> Result<(), Failure>
             config.publisher.name(),
             topics(&config.topics),
         ));
-        builder = builder.route(route(config, &reader_gone)?);
+        builder = builder.route(route(config, |publisher| {
+            publishers::open(publisher, &reader_gone)
+        })?);
     }
     let relay = builder.build()?;
 
@@ -115,9 +122,12 @@ fn topics(topics: &TopicSet) -> String {
     patterns.join(",")
 }
 
-fn route(config: RouteConfig, reader_gone: &CancellationToken) -> Result<Route, Failure> {
-    let publisher: Arc<dyn Publisher> = publishers::open(config.publisher, reader_gone)?;
-    let mut route = Route::new(config.name, publisher)
+/// The route of the engine, with the publisher that `open` makes.
+pub(super) fn route(
+    config: RouteConfig,
+    open: impl FnOnce(PublisherConfig) -> Result<Arc<dyn Publisher>, Failure>,
+) -> Result<Route, Failure> {
+    let mut route = Route::new(config.name, open(config.publisher)?)
         .topics(config.topics)
         .strict_order(config.strict_order)
         .breaker(config.breaker);
