@@ -16,6 +16,7 @@ use crate::{
 pub(crate) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
     match config.kind {
         StoreKind::PostgresQueue => postgres::open(config).await,
+        StoreKind::Sqlite => sqlite::open(config).await,
     }
 }
 
@@ -47,6 +48,7 @@ pub(crate) async fn check(store: &dyn OutboxStore) -> Result<()> {
 pub(crate) fn schema_version(kind: StoreKind) -> Result<i32, Failure> {
     match kind {
         StoreKind::PostgresQueue => postgres::schema_version(),
+        StoreKind::Sqlite => sqlite::schema_version(),
     }
 }
 
@@ -54,6 +56,7 @@ pub(crate) fn schema_version(kind: StoreKind) -> Result<i32, Failure> {
 pub(crate) fn migrations(kind: StoreKind, schema: Option<&str>) -> Result<String, Failure> {
     match kind {
         StoreKind::PostgresQueue => postgres::migrations(schema),
+        StoreKind::Sqlite => sqlite::migrations(schema),
     }
 }
 
@@ -68,17 +71,29 @@ pub(crate) trait Writer: Send + Sync {
 pub(crate) async fn writer(config: StoreConfig) -> Result<Arc<dyn Writer>, Failure> {
     match config.kind {
         StoreKind::PostgresQueue => postgres::writer(config).await,
+        StoreKind::Sqlite => sqlite::writer(config).await,
     }
 }
 
+/// One version of a schema as a script for the database's own program.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn script(version: i32, name: &str, begin: &str, sql: &str) -> String {
+    format!(
+        "-- version {version}: {name}\n{begin};\n{}\nCOMMIT;\n\n",
+        sql.trim_end()
+    )
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
 #[cfg(feature = "postgres")]
 mod postgres {
-    use std::fmt::Write;
-
     use outbox_postgres::{DoneMode, PgConfig, PgQueue};
 
     use super::{
         Arc, Enqueued, Event, Failure, OutboxStore, Result, StoreConfig, Writer, async_trait,
+        script,
     };
     use crate::config::set;
 
@@ -92,18 +107,12 @@ mod postgres {
     }
 
     pub(super) fn migrations(schema: Option<&str>) -> Result<String, Failure> {
-        let mut text = String::new();
         let schema = schema.map_or_else(|| PgConfig::new("").schema, str::to_owned);
-        for migration in outbox_postgres::migrations(&schema)? {
-            let _ = write!(
-                text,
-                "-- version {}: {}\nBEGIN;\n{}\nCOMMIT;\n\n",
-                migration.version,
-                migration.name,
-                migration.sql.trim_end()
-            );
-        }
-        Ok(text)
+        let migrations = outbox_postgres::migrations(&schema)?;
+        Ok(migrations
+            .iter()
+            .map(|migration| script(migration.version, migration.name, "BEGIN", &migration.sql))
+            .collect())
     }
 
     #[async_trait]
@@ -138,32 +147,44 @@ mod postgres {
     }
 }
 
-#[cfg(not(feature = "postgres"))]
-mod postgres {
-    use super::{Arc, Failure, OutboxStore, StoreConfig, Writer};
+/// What stands in the place of a store that the program was built without.
+#[cfg(not(all(feature = "postgres", feature = "sqlite")))]
+macro_rules! left_out {
+    ($module:ident, $name:literal, $feature:literal) => {
+        mod $module {
+            use super::{Arc, Failure, OutboxStore, StoreConfig, Writer};
 
-    fn left_out<T>() -> Result<T, Failure> {
-        Err(Failure::usage(
-            "configuration: this program was built without PostgreSQL — build it with the feature \
-             postgres",
-        ))
-    }
+            fn left_out<T>() -> Result<T, Failure> {
+                Err(Failure::usage(concat!(
+                    "configuration: this program was built without ",
+                    $name,
+                    " — build it with the feature ",
+                    $feature
+                )))
+            }
 
-    #[expect(clippy::unused_async, reason = "the form of the one that connects")]
-    pub(super) async fn open(_: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
-        left_out()
-    }
+            #[expect(clippy::unused_async, reason = "the form of the one that connects")]
+            pub(super) async fn open(_: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
+                left_out()
+            }
 
-    pub(super) fn schema_version() -> Result<i32, Failure> {
-        left_out()
-    }
+            pub(super) fn schema_version() -> Result<i32, Failure> {
+                left_out()
+            }
 
-    pub(super) fn migrations(_: Option<&str>) -> Result<String, Failure> {
-        left_out()
-    }
+            pub(super) fn migrations(_: Option<&str>) -> Result<String, Failure> {
+                left_out()
+            }
 
-    #[expect(clippy::unused_async, reason = "the form of the one that connects")]
-    pub(super) async fn writer(_: StoreConfig) -> Result<Arc<dyn Writer>, Failure> {
-        left_out()
-    }
+            #[expect(clippy::unused_async, reason = "the form of the one that connects")]
+            pub(super) async fn writer(_: StoreConfig) -> Result<Arc<dyn Writer>, Failure> {
+                left_out()
+            }
+        }
+    };
 }
+
+#[cfg(not(feature = "postgres"))]
+left_out!(postgres, "PostgreSQL", "postgres");
+#[cfg(not(feature = "sqlite"))]
+left_out!(sqlite, "SQLite", "sqlite");

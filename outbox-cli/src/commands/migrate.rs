@@ -29,8 +29,6 @@ pub(crate) fn print_sql(settings: &Settings, global: &GlobalArgs) -> Result<(), 
         .schema
         .as_deref()
         .or(settings.store.schema.as_deref());
-    print(&store::migrations(
-        settings.store.kind.unwrap_or_default(),
-        schema,
-    )?)
+    let url = global.store_url.as_ref().or(settings.store.url.as_ref());
+    print(&store::migrations(settings.store.kind_for(url), schema)?)
 }

@@ -407,9 +407,14 @@ mod tests {
                 "store",
                 "kind",
                 "postgres-queu",
-                "did you mean `postgres-queue`? write one of: postgres-queue",
+                "did you mean `postgres-queue`? write one of: postgres-queue, sqlite",
             ),
-            ("store", "kind", "s3cret", "write one of: postgres-queue"),
+            (
+                "store",
+                "kind",
+                "s3cret",
+                "write one of: postgres-queue, sqlite",
+            ),
             (
                 "log",
                 "format",

@@ -26,6 +26,19 @@ pub(crate) enum StoreKind {
     /// PostgreSQL, events as rows of a queue.
     #[default]
     PostgresQueue,
+    /// A SQLite file, events as rows that keep the order of each key.
+    Sqlite,
+}
+
+impl StoreSettings {
+    /// The kind that is written, or that of the URL.
+    pub(crate) fn kind_for(&self, url: Option<&Secret>) -> StoreKind {
+        let of_url = || {
+            let is_file = url.is_some_and(|url| url.expose().starts_with("sqlite:"));
+            is_file.then_some(StoreKind::Sqlite)
+        };
+        self.kind.or_else(of_url).unwrap_or_default()
+    }
 }
 
 /// `[store]`

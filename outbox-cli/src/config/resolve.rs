@@ -112,16 +112,21 @@ impl StoreConfig {
     pub(crate) fn new(settings: StoreSettings, global: &GlobalArgs) -> Result<Self, Failure> {
         let url = match global.store_url.clone() {
             Some(url) => Some(url),
-            None => value_or_file("store.url", settings.url, settings.url_file.as_deref())?,
+            None => value_or_file(
+                "store.url",
+                settings.url.clone(),
+                settings.url_file.as_deref(),
+            )?,
         };
         let url = url.ok_or_else(|| {
             Failure::usage(
                 "configuration: no database is named — set OUTBOX__STORE__URL, or store.url or \
-                 store.url_file in the file, or --store-url postgres://host/database",
+                 store.url_file in the file, or --store-url postgres://host/database or \
+                 sqlite:path/to/file",
             )
         })?;
         Ok(Self {
-            kind: settings.kind.unwrap_or_default(),
+            kind: settings.kind_for(Some(&url)),
             url,
             schema: global.schema.clone().or(settings.schema),
             pool_size: settings.pool_size,

@@ -28,9 +28,10 @@ pub(crate) async fn open(
             Ok(Flight {
                 id: row.try_get(0)?,
                 token: row.try_get(1)?,
-                source: match row.try_get(2)? {
-                    false => BatchSource::Stream,
-                    true => BatchSource::Parked,
+                source: if row.try_get(2)? {
+                    BatchSource::Parked
+                } else {
+                    BatchSource::Stream
                 },
                 suspect: row.try_get(3)?,
                 lease_until: row.try_get(4)?,

@@ -29,6 +29,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("xtask", &["redis"]),
     ("outbox-postgres", &["postgres"]),
     ("outbox-redis", &["redis"]),
+    ("outbox-sqlite", &[]),
 ];
 
 /// Crates whose tests make clocks wrong.

@@ -1,0 +1,5 @@
+//! The program on a SQLite file: no server, several processes.
+
+mod commands;
+mod processes;
+mod support;

@@ -1,0 +1,99 @@
+//! A file, and the program on it.
+
+use std::{
+    fs::{File, OpenOptions},
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+use outbox_testkit::program::Program;
+use tempfile::TempDir;
+
+/// A folder with a database and with what relays published; it goes when it is dropped.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The program with this database, and with no setting of the test's own environment.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_outbox"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("OUTBOX__") || name == "OUTBOX_CONFIG" {
+                command.env_remove(name);
+            }
+        }
+        let url = format!("sqlite:{}", self.path("outbox.db").display());
+        command
+            .current_dir(self.folder.path())
+            .env("OUTBOX__STORE__URL", url)
+            .args(arguments);
+        command
+    }
+
+    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
+        self.command(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    /// What a command printed; it must succeed.
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command said as it failed.
+    pub(crate) fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        assert!(!output.status.success(), "{arguments:?} succeeded");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Starts a relay with four lanes that appends what it publishes to the file of all relays here.
+    pub(crate) fn relay(&self, lease: &str) -> Program {
+        let mut command = self.command(&["relay", "--publisher", "stdout"]);
+        command
+            .env("OUTBOX__STORE__LEASE", lease)
+            .env("OUTBOX__STORE__WORKERS", "4")
+            .env("OUTBOX__RELAY__BATCH_EVENTS_MAX", "20");
+        self.start(command)
+    }
+
+    /// Starts a relay of other settings.
+    pub(crate) fn start(&self, mut command: Command) -> Program {
+        command.stdout(self.published_file());
+        Program::start(command)
+    }
+
+    /// One open file for all: each line goes behind the last one, in the order of the publishing.
+    fn published_file(&self) -> File {
+        let mut options = OpenOptions::new();
+        let path = self.path("published.jsonl");
+        options.create(true).append(true).open(path).unwrap()
+    }
+
+    /// The lines that were published so far.
+    pub(crate) fn published(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.path("published.jsonl")).unwrap_or_default();
+        // The last one may be half written yet.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let lines = whole.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+}
