@@ -146,7 +146,31 @@ impl Postgres {
         self.restart()
     }
 
+    /// Starts it again in a recovery that lets nobody in: every session is refused as by a server
+    /// that is starting up (57P03). The next [`restart`](Self::restart) makes it a primary again.
+    ///
+    /// # Errors
+    /// As [`restart`](Self::restart).
+    pub fn restart_closed(&mut self) -> io::Result<()> {
+        self.stop()?;
+        let signal = self.data().join("standby.signal");
+        fs::write(&signal, "")?;
+        self.start_until(&[("hot_standby", "off")], |address| {
+            first_answer(address).is_ok_and(|answer| answer == b'E')
+        })?;
+        // Read at the start only.
+        fs::remove_file(signal)
+    }
+
     fn try_start(&mut self) -> io::Result<()> {
+        self.start_until(&[], takes_connections)
+    }
+
+    fn start_until(
+        &mut self,
+        more: &[(&str, &str)],
+        ready: fn(SocketAddr) -> bool,
+    ) -> io::Result<()> {
         let mut command = self.unprivileged("postgres", &self.clock);
         command.arg("-D").arg(self.data());
         let fixed = [
@@ -160,13 +184,13 @@ impl Postgres {
             .settings
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
-        for (name, value) in fixed.into_iter().chain(given) {
+        for (name, value) in fixed.into_iter().chain(given).chain(more.iter().copied()) {
             command.arg("-c").arg(format!("{name}={value}"));
         }
         command.arg("-p").arg(self.port.to_string());
         let (log, address) = (self.log(), self.address());
         let mut process = Process::start(&mut command, &log)?;
-        process.wait_until(&log, || takes_connections(address))?;
+        process.wait_until(&log, || ready(address))?;
         self.process = Some(process);
         Ok(())
     }
@@ -279,19 +303,21 @@ fn run(command: &mut Command) -> io::Result<String> {
     Err(io::Error::other(format!("{program}: {said}")))
 }
 
-/// Whether a session can begin: a start-up packet for the superuser is answered with an
-/// authentication request ('R'), not with an error ('E': starting up, in recovery).
+/// Whether a session can begin: the server asks for authentication ('R').
 fn takes_connections(address: SocketAddr) -> bool {
-    let begin = || -> io::Result<bool> {
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        let mut packet = 196_608_u32.to_be_bytes().to_vec();
-        packet.extend(b"user\0postgres\0database\0postgres\0\0");
-        let length = u32::try_from(packet.len() + 4).map_err(io::Error::other)?;
-        stream.write_all(&[length.to_be_bytes().as_slice(), &packet].concat())?;
-        let mut answer = [0; 1];
-        stream.read_exact(&mut answer)?;
-        Ok(answer[0] == b'R')
-    };
-    begin().unwrap_or(false)
+    first_answer(address).is_ok_and(|answer| answer == b'R')
+}
+
+/// The first byte of the answer to a start-up packet for the superuser: 'R' asks for
+/// authentication, 'E' is an error (starting up, in recovery).
+fn first_answer(address: SocketAddr) -> io::Result<u8> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let mut packet = 196_608_u32.to_be_bytes().to_vec();
+    packet.extend(b"user\0postgres\0database\0postgres\0\0");
+    let length = u32::try_from(packet.len() + 4).map_err(io::Error::other)?;
+    stream.write_all(&[length.to_be_bytes().as_slice(), &packet].concat())?;
+    let mut answer = [0; 1];
+    stream.read_exact(&mut answer)?;
+    Ok(answer[0])
 }

@@ -5,6 +5,7 @@ mod backoff_overflow;
 mod cleanup_lock;
 mod clock_skew;
 mod crash_holds_lock;
+mod db_down_hot_loop;
 mod lease_expires_slow_publish;
 mod null_payload;
 mod poller_takes_in_flight;

@@ -1,0 +1,279 @@
+//! A database that is down in many ways: the relay rests and says so in few lines, is not ready
+//! meanwhile, and goes on by itself with nothing lost, blamed or out of order.
+
+use std::{
+    collections::BTreeMap,
+    ops::Deref as _,
+    time::{Duration, Instant},
+};
+
+use outbox_core::Event;
+use outbox_testkit::servers::{Postgres, Redis};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use uuid::Uuid;
+
+use crate::support::{Place, Running, Settings, copies, numbered, scaled, until};
+
+/// How long the database is down.
+const DOWN: fn() -> Duration = || scaled(Duration::from_secs(6), Duration::from_secs(300));
+/// The longest pause of the relay between two tries.
+const BACK_OFF_MAX: Duration = Duration::from_secs(2);
+/// A connection that has to end first, and a busy machine.
+const SLACK: Duration = Duration::from_secs(8);
+/// Keys of each topic; each write has one event of every key.
+const KEYS: usize = 20;
+const END_SESSIONS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'outbox'";
+
+/// A private database and broker, and what was written. The server is dropped before the place,
+/// which would wait for a server that hangs.
+struct Scene {
+    server: Postgres,
+    place: Place,
+    _redis: Redis,
+    written: Vec<Event>,
+}
+
+impl Scene {
+    async fn new(settings: &[(&str, &str)]) -> Self {
+        let (server, redis) = (
+            Postgres::start_with(settings).unwrap(),
+            Redis::start().unwrap(),
+        );
+        let place = Place::on(&server.url(), &redis.url()).await;
+        Self {
+            server,
+            place,
+            _redis: redis,
+            written: Vec::new(),
+        }
+    }
+
+    fn topics(&self) -> [String; 2] {
+        ["one", "two"].map(|name| self.place.topic(name))
+    }
+
+    /// A relay with a route for each topic.
+    fn settings(&self) -> Settings {
+        let settings = Settings::relay()
+            .set("store.url", self.place.url())
+            .set("store.connect_timeout", "1s")
+            .set("store.statement_timeout", "1s")
+            .set("store.lease", "5s")
+            .set("relay.store_backoff_max", "2s");
+        let routes = ["one", "two"].into_iter().zip(self.topics());
+        routes.fold(settings, |settings, (route, topic)| {
+            settings
+                .set(&format!("routes.{route}.topics"), format!("[{topic:?}]"))
+                .set(
+                    &format!("routes.{route}.publisher.url"),
+                    self.place.redis_url(),
+                )
+        })
+    }
+
+    /// A relay at work, which has delivered what was written before.
+    async fn flowing(&mut self, settings: Settings) -> Running {
+        let relay = settings.started().await;
+        self.write().await;
+        self.until_done().await;
+        relay
+    }
+
+    async fn write(&mut self) {
+        for topic in self.topics() {
+            let events = numbered(&topic, KEYS);
+            self.place.enqueue(&events).await;
+            self.written.extend(events);
+        }
+    }
+
+    async fn until_done(&self) {
+        let count = self.written.len();
+        self.place.until_count("status = 'done'", count).await;
+    }
+
+    /// A session in another database than the relay's.
+    async fn admin(&self) -> PgConnection {
+        PgConnection::connect(&self.server.url()).await.unwrap()
+    }
+
+    async fn order(&self, statement: &str) {
+        run(&mut self.admin().await, statement).await.unwrap();
+    }
+
+    /// The relay goes on within the pause that it may make, and brings what is written now.
+    async fn returns(&mut self, relay: Running, undone: Instant) {
+        until("readiness", async || is_ready(&relay)).await;
+        let took = undone.elapsed();
+        assert!(took < BACK_OFF_MAX + SLACK, "ready after {took:?}");
+        self.write().await;
+        self.until_done().await;
+        let log = relay.stop().await;
+        let end = log.iter().find(|line| line.contains("store answers again"));
+        let end = end.unwrap_or_else(|| panic!("{log:#?}"));
+        assert!(
+            end.contains("failures=") && end.contains("down_ms="),
+            "{end}"
+        );
+        let burnt = "attempts <> 1 OR crashes <> 0 OR error IS NOT NULL";
+        assert_eq!(self.place.count(burnt).await, 0, "no attempt is burnt");
+        let most = self.assert_sent().await;
+        assert_eq!(most, 1, "nothing was under way, so nothing is sent again");
+    }
+
+    /// All is in the streams, each key in the order in which it was written; gives how often the
+    /// most frequent event is there.
+    async fn assert_sent(&self) -> usize {
+        let mut most = 0;
+        for topic in self.topics() {
+            let entries = self.place.entries(&topic).await;
+            most = most.max(copies(&entries).into_values().max().unwrap());
+            let mut sent: BTreeMap<String, Vec<Uuid>> = BTreeMap::new();
+            for entry in &entries {
+                let ids = sent.entry(entry.text("key").unwrap().into()).or_default();
+                if !ids.contains(&entry.id()) {
+                    ids.push(entry.id());
+                }
+            }
+            let mut written: BTreeMap<String, Vec<Uuid>> = BTreeMap::new();
+            for event in self.written.iter().filter(|event| event.topic() == topic) {
+                let key = event.key().unwrap().to_owned();
+                written.entry(key).or_default().push(event.id());
+            }
+            assert_eq!(sent, written, "I2, I5");
+        }
+        most
+    }
+}
+
+async fn run(session: &mut PgConnection, statement: &str) -> sqlx::Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(statement))
+        .execute(session)
+        .await
+        .map(|_| ())
+}
+
+fn is_ready(relay: &Running) -> bool {
+    match relay.deref().get("/readyz").0 {
+        200 => true,
+        503 => false,
+        other => panic!("{other} of /readyz"),
+    }
+}
+
+/// The relay tells that the store fails, for this reason, and is not ready.
+async fn falls(relay: &Running, reason: &str) {
+    relay.until_log("store failed").await;
+    relay.until_log(reason).await;
+    until("the end of readiness", async || !is_ready(relay)).await;
+}
+
+/// The relay works next to nothing while the database is down, and hardly logs.
+async fn rests(relay: &Running) {
+    let (busy, lines) = (relay.processor_time(), relay.log().len());
+    tokio::time::sleep(DOWN()).await;
+    let busy = relay.processor_time().saturating_sub(busy);
+    let lines = relay.log().len() - lines;
+    assert!(busy < DOWN() / 10, "{busy:?} of work in {:?}", DOWN());
+    // Two a minute for each of up to three kinds of failure, in the lanes and in the cleaner.
+    let lines_max = 2 * 3 * 2 * usize::try_from(1 + DOWN().as_secs() / 60).unwrap();
+    assert!(lines <= lines_max, "{lines} lines: {:#?}", relay.log());
+}
+
+/// As [`rests`], and it is not ready to the end.
+async fn rests_unready(relay: &Running) {
+    rests(relay).await;
+    assert!(!is_ready(relay), "ready: {:#?}", relay.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn db_down_hot_loop_stopped() {
+    let mut scene = Scene::new(&[]).await;
+    let relay = scene.flowing(scene.settings()).await;
+    scene.server.stop().unwrap();
+    falls(&relay, "unavailable").await;
+    rests_unready(&relay).await;
+    scene.server.restart().unwrap();
+    scene.returns(relay, Instant::now()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn db_down_hot_loop_hanging() {
+    let mut scene = Scene::new(&[]).await;
+    let relay = scene.flowing(scene.settings()).await;
+    scene.server.pause().unwrap();
+    falls(&relay, "timeout").await;
+    rests_unready(&relay).await;
+    scene.server.resume().unwrap();
+    scene.returns(relay, Instant::now()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn db_down_hot_loop_demoted() {
+    let mut scene = Scene::new(&[]).await;
+    let relay = scene.flowing(scene.settings()).await;
+    scene.server.restart_as_standby().unwrap();
+    falls(&relay, "25006").await;
+    rests_unready(&relay).await;
+    scene.order("SELECT pg_promote()").await;
+    scene.returns(relay, Instant::now()).await;
+}
+
+/// The relay leaves sessions that were made while the database was read-only by itself: nobody ends
+/// them when it is writable again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn db_down_hot_loop_read_only_database() {
+    let mut scene = Scene::new(&[]).await;
+    let relay = scene.flowing(scene.settings()).await;
+    let alter = format!("ALTER DATABASE {}", scene.place.database());
+    let set = format!("{alter} SET default_transaction_read_only = on");
+    scene.order(&set).await;
+    scene.order(END_SESSIONS).await;
+    falls(&relay, "25006").await;
+    rests_unready(&relay).await;
+    let reset = format!("{alter} RESET default_transaction_read_only");
+    scene.order(&reset).await;
+    scene.returns(relay, Instant::now()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn db_down_hot_loop_renamed() {
+    let mut scene = Scene::new(&[]).await;
+    let relay = scene.flowing(scene.settings()).await;
+    let name = scene.place.database().to_owned();
+    let away = format!("{name}_away");
+    rename(&scene, &name, &away).await;
+    falls(&relay, "3D000").await;
+    rests_unready(&relay).await;
+    rename(&scene, &away, &name).await;
+    scene.returns(relay, Instant::now()).await;
+}
+
+/// A database with sessions can't be renamed, and they come back until it is.
+async fn rename(scene: &Scene, from: &str, to: &str) {
+    let mut admin = scene.admin().await;
+    let end =
+        format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{from}'");
+    let mut tries = 0;
+    loop {
+        run(&mut admin, &end).await.unwrap();
+        let rename = format!("ALTER DATABASE {from} RENAME TO {to}");
+        match run(&mut admin, &rename).await {
+            Ok(()) => return,
+            Err(error) if tries == 200 => panic!("{error}"),
+            Err(_) => tries += 1,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn db_down_hot_loop_starting_up() {
+    let mut scene = Scene::new(&[]).await;
+    let relay = scene.flowing(scene.settings()).await;
+    scene.server.restart_closed().unwrap();
+    falls(&relay, "57P03").await;
+    rests_unready(&relay).await;
+    scene.server.restart().unwrap();
+    scene.returns(relay, Instant::now()).await;
+}
