@@ -1,4 +1,6 @@
 //! The store on real files, each test on one of its own.
 
+mod failures;
 mod suite;
 mod support;
+mod writing;

@@ -1,6 +1,8 @@
 //! A fresh file for a test.
 
-use outbox_core::Store as _;
+use std::path::PathBuf;
+
+use outbox_core::{Event, Store as _};
 use outbox_sqlite::{SqliteConfig, SqliteQueue};
 use sqlx::{
     AssertSqlSafe, SqlitePool,
@@ -19,9 +21,13 @@ pub(crate) struct File {
 impl File {
     pub(crate) async fn migrated() -> Self {
         let file = Self::missing();
-        let queue = SqliteQueue::connect(file.config.clone()).await.unwrap();
-        queue.migrate().await.unwrap();
+        Self::migrate(&file.config).await;
         file
+    }
+
+    pub(crate) async fn migrate(config: &SqliteConfig) {
+        let queue = SqliteQueue::connect(config.clone()).await.unwrap();
+        queue.migrate().await.unwrap();
     }
 
     /// The folder without the file.
@@ -36,8 +42,8 @@ impl File {
         }
     }
 
-    pub(crate) fn folder(&self) -> &std::path::Path {
-        self.folder.path()
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("outbox.db")
     }
 
     pub(crate) async fn queue(&self) -> SqliteQueue {
@@ -50,4 +56,9 @@ impl File {
             .await;
         done.unwrap();
     }
+}
+
+/// An event of this key.
+pub(crate) fn event(key: &str) -> Event {
+    Event::new("t", "Tested").key(key).bytes("x").unwrap()
 }

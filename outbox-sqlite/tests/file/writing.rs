@@ -1,0 +1,104 @@
+//! Writing by the API and by SQL: whole or not at all, byte for byte.
+
+use std::time::Duration;
+
+use outbox_core::{
+    AcquireRequest, Batch, ClaimLimit, Enqueue as _, ErrorKind, Inspect as _, Store as _, TopicSet,
+    WorkerId,
+};
+use outbox_sqlite::{SqliteOutbox, SqliteQueue};
+
+use crate::support::{File, event};
+
+/// Claims everything once.
+async fn claim(queue: &SqliteQueue) -> Batch {
+    let request = AcquireRequest {
+        route: "r",
+        topics: &TopicSet::all(),
+        worker: &WorkerId("w".to_owned()),
+        held: &[],
+    };
+    let lanes = queue.acquire(&request).await.unwrap().lanes;
+    assert_eq!(lanes.len(), 1);
+    let limit = ClaimLimit {
+        events: 1000,
+        bytes: usize::MAX,
+    };
+    lanes[0].claim(limit).await.unwrap()
+}
+
+#[tokio::test]
+async fn sql_writers_write_any_form() {
+    let mut file = File::migrated().await;
+    file.config.lanes = 1;
+    file.sql(
+        r#"INSERT INTO outbox_queue (topic, event_type, aggregate_id, payload) VALUES ('t', 'text', 'a', '{"b": 1.10}');
+        INSERT INTO outbox_queue (topic, event_type, key, payload) VALUES ('t', 'blob', '', x'00ff');
+        INSERT INTO outbox_queue (topic, event_type, headers) VALUES ('t', 'null', '[["h","1"],["h","2"]]');
+        INSERT INTO outbox_queue (topic, event_type, next_attempt_at) VALUES ('t', 'later', unixepoch('now', '+1 hour') * 1000);
+        INSERT INTO outbox_queue (topic, event_type, key) VALUES ('t', 'bad', CAST(x'ff' AS TEXT));
+        INSERT INTO outbox_queue (topic, event_type, dedup_key) VALUES ('t', 'first', 'd');
+        INSERT INTO outbox_queue (topic, event_type, dedup_key) VALUES ('t', 'repeat', 'd');"#,
+    )
+    .await;
+    let queue = file.queue().await;
+    let batch = claim(&queue).await;
+    let types: Vec<&str> = batch.events.iter().map(|e| &*e.event_type).collect();
+    assert_eq!(types, ["text", "blob", "null", "first"]);
+    let [text, blob, null, _] = &batch.events[..] else {
+        panic!("{batch:?}")
+    };
+    assert_eq!(text.payload.as_deref(), Some(&br#"{"b": 1.10}"#[..]));
+    assert_eq!(text.content_type.as_deref(), Some("application/json"));
+    assert_eq!(
+        (text.key.as_deref(), blob.key.as_deref()),
+        (Some("a"), Some(""))
+    );
+    assert_eq!(blob.payload.as_deref(), Some(&[0, 255][..]));
+    assert_eq!((&null.payload, null.headers.len()), (&None, 2));
+    assert_eq!(batch.unreadable.len(), 1);
+    assert_eq!(batch.unreadable[0].error.kind(), ErrorKind::InvalidEvent);
+    assert_eq!(queue.inspect(10).await.unwrap().scheduled.value, 1);
+}
+
+#[tokio::test]
+async fn an_event_outside_a_transaction_is_refused() {
+    let file = File::migrated().await;
+    let mut connection = file.pool.acquire().await.unwrap();
+    let outbox = SqliteOutbox::new();
+    let error = outbox.enqueue(&mut connection, &event("k")).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Configuration);
+    let outbox = outbox.allow_autocommit();
+    outbox.enqueue(&mut connection, &event("k")).await.unwrap();
+    let written = file.queue().await.inspect(10).await.unwrap();
+    assert_eq!(written.pending.value, 1);
+}
+
+/// Dropped at any moment, a call has written all or nothing and leaves no lock behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_enqueue_is_whole_or_nothing() {
+    const EVENTS: usize = 7;
+    let file = File::migrated().await;
+    let queue = file.queue().await;
+    let events = vec![event("k"); EVENTS];
+    let (mut cancelled, mut done) = (0, 0);
+    for step in 0..300 {
+        let time = Duration::from_micros(step * 25);
+        match tokio::time::timeout(time, queue.enqueue(&events)).await {
+            Err(_) => cancelled += 1,
+            Ok(told) => done += told.unwrap().len() / EVENTS,
+        }
+    }
+    assert!(
+        cancelled > 20 && done > 0,
+        "{cancelled} cancelled, {done} done"
+    );
+    queue.enqueue(&events).await.expect("no lock was left");
+    let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM outbox_queue")
+        .fetch_one(&file.pool)
+        .await
+        .unwrap();
+    let rows = usize::try_from(rows).unwrap();
+    assert_eq!(rows % EVENTS, 0, "a part of a call is there");
+    assert!(rows / EVENTS > done, "what was answered is there");
+}
