@@ -8,6 +8,7 @@ use outbox_core::{DeadFilter, ErrorKind, TopicPattern};
 use uuid::Uuid;
 
 use crate::{
+    commands::BenchArgs,
     config::{LogFormat, PublisherKind, Secret},
     exit::CODES_HELP,
     redact,
@@ -72,6 +73,8 @@ pub(crate) enum Command {
     Purge(PurgeArgs),
     /// Write events, for trials and shell scripts.
     Enqueue(EnqueueArgs),
+    /// Measure your own database and broker: write events, relay them, print rates and latencies.
+    Bench(BenchArgs),
     /// Print a script that completes this program's arguments in a shell.
     Completions(CompletionsArgs),
 }
@@ -302,7 +305,7 @@ pub(crate) fn explain(error: &clap::Error) -> ExitCode {
 
 // Clap asks for functions that return a Result.
 #[expect(clippy::unnecessary_wraps, reason = "the form of a value parser")]
-fn secret(text: &str) -> Result<Secret, String> {
+pub(crate) fn secret(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(text))
 }
 
@@ -318,7 +321,7 @@ fn kind(text: &str) -> Result<ErrorKind, String> {
     })
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     crate::config::parse_duration(text)
 }
 

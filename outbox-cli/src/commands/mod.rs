@@ -1,5 +1,6 @@
 //! One file a command.
 
+mod bench;
 mod check;
 mod completions;
 mod dead;
@@ -12,6 +13,7 @@ mod status;
 mod steps;
 mod watch;
 
+pub(crate) use self::bench::BenchArgs;
 #[cfg(feature = "otlp")]
 use crate::spans::Spans;
 use crate::{
@@ -24,8 +26,8 @@ use crate::{
 /// What is logged when nothing is said: a relay tells what it does, the others only warn.
 const RELAY_LEVEL: &str = "info";
 const COMMAND_LEVEL: &str = "warn";
-/// What fails is in the picture, and a driver's warning would be written across it.
-const WATCH_LEVEL: &str = "off";
+/// What fails is in the picture or the report, and a warning would be written across it.
+const QUIET_LEVEL: &str = "off";
 
 /// Runs the command that was asked for.
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
@@ -36,7 +38,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     let settings = config::load(global.config.as_deref(), std::env::vars_os())?;
     let level = match &command {
         Command::Relay(args) if !args.check => RELAY_LEVEL,
-        Command::Status(args) if args.watch.is_some() => WATCH_LEVEL,
+        Command::Status(args) if args.watch.is_some() => QUIET_LEVEL,
+        Command::Bench(_) => QUIET_LEVEL,
         _ => COMMAND_LEVEL,
     };
     #[cfg(feature = "otlp")]
@@ -68,6 +71,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             let events = enqueue::read(args)?;
             simple(enqueue::write(events, store(settings, &global)?))
         }
+        Command::Bench(args) => relay::on_threads(bench::run(&args, settings, &global)),
         // Answered above: a wrong configuration must not hinder it.
         Command::Completions(args) => completions::run(&args),
     }

@@ -59,6 +59,13 @@ impl Steps {
         }
     }
 
+    /// Begins another part of the work, of which this much is there. The bar's template shows `{msg}`.
+    pub(crate) fn begin(&self, what: &'static str, there: u64) {
+        self.bar.set_message(what);
+        self.bar.set_length(there);
+        self.bar.reset();
+    }
+
     /// A line beside the bar.
     pub(crate) fn warn(&self, line: &str) {
         self.bar.suspend(|| tracing::warn!("{line}"));

@@ -1,0 +1,121 @@
+//! What became of events that this run did not deliver.
+
+use outbox_core::{
+    AcquireRequest, ClaimLimit, DeadFilter, Lane, OutboxStore, Result, TopicSet, WorkerId,
+};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::ledger::Ledger;
+
+/// Events that are looked at; beyond that only the least number is told.
+const LOOKED_AT_MAX: usize = 100_000;
+
+const CLAIM: ClaimLimit = ClaimLimit {
+    events: 500,
+    bytes: 4 << 20,
+};
+
+/// Events that were written and not delivered here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Rest {
+    total: u32,
+    /// Due in the store.
+    waiting: u32,
+    /// There may be more that wait, counted as `elsewhere`.
+    waiting_at_least: bool,
+    /// Failed here and due later.
+    failed: u32,
+    dead: u32,
+    /// None of these: with another relay, or delivered by it; in ordered stores perhaps held behind one
+    /// that failed.
+    elsewhere: u32,
+}
+
+impl Rest {
+    /// Looks for them. The relay of this run must have ended.
+    ///
+    /// A store tells counts over all topics only. So what waits is claimed as a relay would, for this
+    /// topic alone, and given back untouched.
+    pub(super) async fn look(
+        store: &dyn OutboxStore,
+        ledger: &Ledger,
+        topics: &TopicSet,
+        dead: &DeadFilter,
+    ) -> Result<Self> {
+        let dead = u32::try_from(store.count(dead).await?).unwrap_or(u32::MAX);
+        let worker = WorkerId(format!("bench-{}", Uuid::new_v4().simple()));
+        let request = AcquireRequest {
+            route: "bench",
+            topics,
+            worker: &worker,
+            held: &[],
+        };
+        let (mut looked_at, mut found) = (0, Ok(()));
+        for lane in store.acquire(&request).await?.lanes {
+            if found.is_ok() {
+                found = claim_all(&*lane, ledger, &mut looked_at).await;
+            }
+            // In any case, or they would wait for the end of their lease.
+            found = found.and(lane.release().await);
+        }
+        found?;
+        Ok(Self::of(ledger, dead, looked_at >= LOOKED_AT_MAX))
+    }
+
+    fn of(ledger: &Ledger, dead: u32, waiting_at_least: bool) -> Self {
+        let missing = ledger.missing();
+        let failed = missing.failed.saturating_sub(dead);
+        let known = missing.waiting.saturating_add(failed).saturating_add(dead);
+        Self {
+            total: missing.total,
+            waiting: missing.waiting,
+            waiting_at_least,
+            failed,
+            dead,
+            elsewhere: missing.total.saturating_sub(known),
+        }
+    }
+
+    /// Of `written` events.
+    pub(super) fn text(&self, written: u32) -> String {
+        let mut parts = Vec::new();
+        let more = if self.waiting_at_least {
+            "or more "
+        } else {
+            ""
+        };
+        for (count, what) in [
+            (self.waiting, format!("{more}wait in the outbox")),
+            (self.failed, "failed and wait for a retry".to_owned()),
+            (self.dead, "are dead letters".to_owned()),
+            (
+                self.elsewhere,
+                "were taken by another relay, or are held behind one that failed".to_owned(),
+            ),
+        ] {
+            if count > 0 {
+                parts.push(format!("{count} {what}"));
+            }
+        }
+        let what = parts.join(", ");
+        format!(
+            "{} of {written} events were not delivered here: {what}",
+            self.total
+        )
+    }
+}
+
+async fn claim_all(lane: &dyn Lane, ledger: &Ledger, looked_at: &mut usize) -> Result<()> {
+    while *looked_at < LOOKED_AT_MAX {
+        let batch = lane.claim(CLAIM).await?;
+        if batch.is_empty() {
+            break;
+        }
+        *looked_at += batch.events.len() + batch.unreadable.len();
+        for event in &batch.events {
+            ledger.found(event.id);
+        }
+    }
+    Ok(())
+}
