@@ -15,14 +15,25 @@ pub(crate) struct Flight {
     pub(crate) lease_until: i64,
 }
 
+macro_rules! open {
+    () => {
+        "SELECT id, token, parked, suspect, lease_until FROM outbox_flight
+        WHERE route = ?1 AND lane = ?2 AND applied IS NULL ORDER BY id"
+    };
+}
+
+/// The statement, explained.
+#[cfg(test)]
+pub(crate) mod explained {
+    pub(crate) const OPEN: &str = concat!("EXPLAIN QUERY PLAN ", open!());
+}
+
 /// The lane's open claims in their order.
 pub(crate) async fn open(
     connection: &mut SqliteConnection,
     scope: &Scope,
 ) -> sqlx::Result<Vec<Flight>> {
-    let text = "SELECT id, token, parked, suspect, lease_until FROM outbox_flight
-        WHERE route = ?1 AND lane = ?2 AND applied IS NULL ORDER BY id";
-    let rows = scope.query(text).fetch_all(connection).await?;
+    let rows = scope.query(open!()).fetch_all(connection).await?;
     rows.iter()
         .map(|row| {
             Ok(Flight {

@@ -9,6 +9,8 @@ mod flights;
 mod inspect;
 mod keys;
 mod lane;
+#[cfg(test)]
+mod plans;
 mod row;
 mod select;
 mod settle;

@@ -30,16 +30,23 @@ pub(crate) struct Flying {
 }
 
 /// `?6` now, `?7` rows.
-const STREAM: &str = concat!(
-    "SELECT id, crashes, bytes FROM outbox_queue INDEXED BY outbox_stream
+macro_rules! stream {
+    () => {
+        concat!(
+            "SELECT id, crashes, bytes FROM outbox_queue INDEXED BY outbox_stream
     WHERE status = 'pending' AND parked IS NULL AND ",
-    in_scope!(""),
-    " ORDER BY id LIMIT ?7"
-);
+            in_scope!(""),
+            " ORDER BY id LIMIT ?7"
+        )
+    };
+}
+const STREAM: &str = stream!();
 
 /// Of each key its head, when that is due, or the run of free ones behind no other. Those that were in
 /// flight at a crash are a run of their own, so that nothing jumps over one.
-const PARKED: &str = concat!(
+macro_rules! parked {
+    () => {
+        concat!(
     "SELECT id, crashes, bytes FROM outbox_queue AS q INDEXED BY outbox_parked
     WHERE status = 'pending' AND parked IN ('retry', 'free', 'scheduled') AND next_attempt_at <= ?6 AND ",
     in_scope!(""),
@@ -49,7 +56,19 @@ const PARKED: &str = concat!(
             AND NOT (q.parked = 'free' AND p.parked = 'free' AND p.status = 'pending'
                 AND (p.crashes > 0) = (q.crashes > 0)))
     ORDER BY next_attempt_at, id LIMIT ?7"
-);
+)
+    };
+}
+const PARKED: &str = parked!();
+
+/// The same, explained.
+#[cfg(test)]
+pub(crate) mod explained {
+    use super::super::topics::in_scope;
+
+    pub(crate) const STREAM: &str = concat!("EXPLAIN QUERY PLAN ", stream!());
+    pub(crate) const PARKED: &str = concat!("EXPLAIN QUERY PLAN ", parked!());
+}
 
 /// What a claim takes next: from both sources in turns, so that neither starves.
 pub(crate) async fn select(
