@@ -39,6 +39,12 @@ pub(crate) struct CleanArgs {
     /// Rounds with cleaning, and as many without.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Rows of a step; the relay's own by default.
+    #[arg(long, default_value_t = CleanRequest::ROWS_MAX)]
+    rows: u32,
+    /// Pause behind a step, in times of what the step took; the relay's own by default.
+    #[arg(long, default_value_t = 1)]
+    rest: u32,
 }
 
 #[derive(Serialize)]
@@ -121,7 +127,12 @@ async fn fill(args: &CleanArgs, servers: &Servers) -> Result<()> {
 
 async fn round(args: &CleanArgs, servers: &Servers, store: Option<Arc<PgQueue>>) -> Result<Round> {
     let until = Instant::now() + Duration::from_secs(args.seconds);
-    let cleaner = tokio::spawn(clean(store, until));
+    let request = CleanRequest {
+        retention: Duration::ZERO,
+        rows_max: args.rows,
+        ..CleanRequest::default()
+    };
+    let cleaner = tokio::spawn(clean(store, request, args.rest, until));
     let mut writers = JoinSet::new();
     for _ in 0..args.writers {
         let conn = PgConnection::connect(&servers.postgres).await?;
@@ -143,19 +154,20 @@ async fn round(args: &CleanArgs, servers: &Servers, store: Option<Arc<PgQueue>>)
     })
 }
 
-/// As a relay does: a step, and a pause as long as it.
-async fn clean(store: Option<Arc<PgQueue>>, until: Instant) -> Result<u64> {
+/// As a relay does: a step, and a pause.
+async fn clean(
+    store: Option<Arc<PgQueue>>,
+    request: CleanRequest,
+    rest: u32,
+    until: Instant,
+) -> Result<u64> {
     let Some(store) = store else { return Ok(0) };
-    let request = CleanRequest {
-        retention: Duration::ZERO,
-        ..CleanRequest::default()
-    };
     let mut cleaned = 0;
     while Instant::now() < until {
         let began = Instant::now();
         let step = store.clean(&request).await?;
         cleaned += step.events;
-        sleep(began.elapsed()).await;
+        sleep(began.elapsed() * rest).await;
     }
     Ok(cleaned)
 }

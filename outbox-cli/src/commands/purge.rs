@@ -14,13 +14,19 @@ use crate::{
     store,
 };
 
+/// Rows of a step: larger than a relay's, for somebody waits.
+const STEP: u32 = 2_000;
+
 /// How soon to ask again while another cleaner is at work: it holds the lock for a step of a few
 /// milliseconds, and rests between.
 const TURN: Duration = Duration::from_millis(20);
 
 /// Removes what is delivered and old, until nothing is left.
 pub(crate) async fn run(args: &PurgeArgs, config: StoreConfig) -> Result<(), Failure> {
-    let mut request = CleanRequest::default();
+    let mut request = CleanRequest {
+        rows_max: STEP,
+        ..CleanRequest::default()
+    };
     set(&mut request.retention, config.retention);
     set(&mut request.dedup_retention, config.dedup_retention);
     set(&mut request.retention, args.retention);
