@@ -18,6 +18,19 @@ pub enum DoneMode {
     Delete,
 }
 
+/// Whether the table is one of partitions by the time of the insert (UTC).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Partitions {
+    /// One plain table.
+    #[default]
+    None,
+    /// A partition for each day.
+    Daily,
+    /// A partition for each month.
+    Monthly,
+}
+
 /// Settings of [`PgQueue`](crate::PgQueue). Only `url` has no default.
 ///
 /// Durations are read as text with a unit (`"30s"`, `"500ms"`). `Debug` shows the server without
@@ -51,6 +64,10 @@ pub struct PgConfig {
     /// What becomes of delivered rows. Default: they are kept.
     #[serde(default)]
     pub done: DoneMode,
+    /// Whether a migration makes the table one of partitions. Default: it does not. Only read there, and
+    /// only where the table is empty; later on the database's own state counts.
+    #[serde(default)]
+    pub partitions: Partitions,
     /// Payload, headers and names of one event in bytes; what is over it is dead-lettered unread.
     /// Default 900,000, as in [`Limits`]: rows written by SQL are not checked by the writer.
     #[serde(default = "event_bytes_max")]
@@ -102,6 +119,7 @@ impl PgConfig {
             lease: lease(),
             workers: workers(),
             done: DoneMode::default(),
+            partitions: Partitions::default(),
             event_bytes_max: event_bytes_max(),
         }
     }
@@ -166,6 +184,7 @@ impl fmt::Debug for PgConfig {
             .field("lease", &self.lease)
             .field("workers", &self.workers)
             .field("done", &self.done)
+            .field("partitions", &self.partitions)
             .field("event_bytes_max", &self.event_bytes_max)
             .finish()
     }

@@ -16,7 +16,7 @@ mod store;
 mod url;
 
 #[cfg(feature = "sqlx")]
-pub use config::{DoneMode, PgConfig};
+pub use config::{DoneMode, Partitions, PgConfig};
 #[cfg(feature = "sqlx")]
 pub use enqueue::PgOutbox;
 #[cfg(feature = "sqlx")]

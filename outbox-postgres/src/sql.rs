@@ -55,6 +55,14 @@ macro_rules! file {
     };
 }
 
+pub(crate) const PARTITION_STATE: &str = file!("partition_state");
+pub(crate) const PARTITION_LOCK: &str = file!("partition_lock");
+pub(crate) const PARTITION_FILLED: &str = file!("partition_filled");
+pub(crate) const PARTITION_CONVERT: &str = file!("partition_convert");
+pub(crate) const PARTITION_MAKE: &str = file!("partition_make");
+pub(crate) const PARTITION_DONE: &str = file!("partition_done");
+pub(crate) const PARTITION_DROP: &str = file!("partition_drop");
+
 /// A statement that is made once and run often; cloning it is cheap.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement(SqlStr);
@@ -160,29 +168,50 @@ pub(crate) struct SchemaStatements {
     pub(crate) clean: Statement,
     pub(crate) clean_count: Statement,
     pub(crate) clean_count_dedup: Statement,
+    /// The same where whole partitions are dropped.
+    pub(crate) clean_old: Statement,
+    pub(crate) clean_count_old: Statement,
+    pub(crate) partition_state: Statement,
+    pub(crate) partition_missing: Statement,
+    pub(crate) partition_over: Statement,
+    pub(crate) partition_gone: Statement,
 }
 
 impl SchemaStatements {
     pub(crate) fn new(schema: &Schema) -> Self {
         let make = |text: &str| statement(schema.apply(text));
-        let clean = |text: &str, may: &str| {
+        let clean = |text: &str, may: &str, old: &str| {
             make(
                 &text
                     .replace("{seen}", file!("clean_seen"))
-                    .replace("{may}", may),
+                    .replace("{may}", may)
+                    .replace("{old}", old),
             )
         };
+        let (alone, old) = ("(SELECT alone FROM cleaner)", file!("clean_old"));
         Self {
             check: make(file!("check")),
             encoding: make(file!("encoding")),
             found: make(file!("found")),
             version: make(file!("version")),
             lock: make(file!("migrate_lock")),
-            clean: clean(file!("clean"), "(SELECT alone FROM cleaner)"),
-            clean_count: clean(file!("clean_count"), "true"),
+            clean: clean(file!("clean"), alone, ""),
+            clean_old: clean(file!("clean"), alone, old),
+            clean_count: clean(file!("clean_count"), "true", ""),
+            clean_count_old: clean(file!("clean_count"), "true", &old.replace("$5", "$4")),
+            partition_state: make(PARTITION_STATE),
+            partition_missing: make(file!("partition_missing")),
+            partition_over: make(file!("partition_over")),
+            partition_gone: make(file!("partition_gone")),
             clean_count_dedup: make(file!("clean_count_dedup")),
         }
     }
+}
+
+/// A text about one partition. Its name is one that the catalog gave and that has digits and `_` only.
+pub(crate) fn partition(schema: &Schema, text: &str, name: &str) -> String {
+    let text = text.replace("{undone}", file!("partition_undone").trim_end());
+    schema.apply(&text).replace("{name}", name)
 }
 
 /// The whole text of a migration.
@@ -268,6 +297,7 @@ mod tests {
                     "{documents",
                     "{seen",
                     "{may",
+                    "{old",
                 ] {
                     assert!(!all.contains(name), "{name} in {all}");
                 }

@@ -51,12 +51,28 @@ impl Retention for PgQueue {
         const OPERATION: &str = "clean";
         let queue = &self.0;
         let rows_max = i64::from(request.rows_max.max(1));
+        let kept = queue.keep_partitions(request.retention).await?;
+        if kept.dropped > 0 {
+            return Ok(Cleaned {
+                partitions: kept.dropped,
+                more: true,
+                ..Cleaned::default()
+            });
+        }
         let round = queue.cleaned_to.next(Instant::now());
-        let query = sqlx::query(queue.schema_statements.clean.text())
+        let statements = &queue.schema_statements;
+        let statement = match kept.span {
+            None => &statements.clean,
+            Some(_) => &statements.clean_old,
+        };
+        let mut query = sqlx::query(statement.text())
             .bind(round.last_id)
             .bind(rows_max)
             .bind(micros(request.retention))
             .bind(micros(request.dedup_retention));
+        if let Some(span) = kept.span_name() {
+            query = query.bind(span);
+        }
         let row = queue
             .database
             .row(OPERATION, query)
@@ -90,12 +106,20 @@ impl Retention for PgQueue {
         let statements = &self.0.schema_statements;
         let wrong = |error: sqlx::Error| database.fail(OPERATION, &error);
         let mut found = Cleaned::default();
+        let span = self.0.span_of_cleaning(request.retention).await?;
+        let statement = match span {
+            None => &statements.clean_count,
+            Some(_) => &statements.clean_count_old,
+        };
         let mut behind = i64::MIN;
         loop {
-            let query = sqlx::query(statements.clean_count.text())
+            let mut query = sqlx::query(statement.text())
                 .bind(behind)
                 .bind(COUNT_ROWS)
                 .bind(micros(request.retention));
+            if let Some(span) = span {
+                query = query.bind(span);
+            }
             let row = database.row(OPERATION, query).await?;
             let number = |name: &str| row.try_get::<i64, _>(name).map_err(wrong);
             found.events += number("events")?.unsigned_abs();

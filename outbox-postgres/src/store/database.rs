@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use outbox_core::{Error, ErrorKind, Result};
 use sqlx::{
-    Connection as _, PgConnection, PgPool, Postgres, Transaction,
+    AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Transaction,
     pool::PoolConnection,
     postgres::{PgArguments, PgRow},
     query::Query,
@@ -106,6 +106,18 @@ impl Database {
         match timeout(self.call_timeout, call).await {
             Ok(done) => done
                 .map(|done| done.rows_affected())
+                .map_err(|error| self.fail(operation, &error)),
+            Err(_) => Err(self.give_up(operation, &mut connection)),
+        }
+    }
+
+    /// Runs several statements in one message, and so in one transaction: all of them or none.
+    pub(crate) async fn script(&self, operation: &'static str, text: String) -> Result<()> {
+        let mut connection = self.connection(operation).await?;
+        let call = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection);
+        match timeout(self.call_timeout, call).await {
+            Ok(done) => done
+                .map(|_| ())
                 .map_err(|error| self.fail(operation, &error)),
             Err(_) => Err(self.give_up(operation, &mut connection)),
         }

@@ -7,6 +7,7 @@ mod enqueue;
 mod inspect;
 mod lane;
 mod marks;
+mod partition;
 mod row;
 mod verdicts;
 
@@ -30,9 +31,9 @@ use sqlx::{
 use tokio::sync::OnceCell;
 
 pub use self::lane::PgLane;
-use self::{clean::Cursor, database::Database};
+use self::{clean::Cursor, database::Database, partition::Upkeep};
 use crate::{
-    config::{DoneMode, PgConfig},
+    config::{DoneMode, Partitions, PgConfig},
     migrate,
     sql::{Schema, SchemaStatements, Statements, TextMode},
     url,
@@ -51,6 +52,7 @@ pub(crate) struct Queue {
     /// Made once the database's encoding is known.
     statements: OnceCell<Arc<Statements>>,
     cleaned_to: Cursor,
+    upkeep: Upkeep,
 }
 
 impl PgQueue {
@@ -91,6 +93,7 @@ impl PgQueue {
             config,
             statements: OnceCell::new(),
             cleaned_to: Cursor::default(),
+            upkeep: Upkeep::default(),
         })))
     }
 }
@@ -139,6 +142,9 @@ impl Queue {
         let mut connection = self.database.for_transaction(OPERATION).await?;
         let mut transaction = connection.begin().await.map_err(fail)?;
         let migrated = migrate::apply(&mut transaction, &self.schema, fail).await?;
+        if self.config.partitions != Partitions::None {
+            partition::convert(&mut transaction, &self.schema, fail).await?;
+        }
         transaction.commit().await.map_err(fail)?;
         connection.give_back();
         Ok(migrated)
@@ -182,7 +188,10 @@ impl Store for PgQueue {
             let locked = AtomicBool::new(false);
             let ended = self.0.migrate_once(&locked).await;
             if !locked.into_inner() {
-                return ended;
+                let migrated = ended?;
+                // Before the first insert, which would go into the default partition.
+                self.0.keep_partitions(Duration::MAX).await?;
+                return Ok(migrated);
             }
             if attempt == MIGRATE_ATTEMPTS {
                 let blocked_by =

@@ -60,6 +60,7 @@ fn statement() -> String {
     read("clean")
         .replace("{seen}", &read("clean_seen"))
         .replace("{may}", "(SELECT alone FROM cleaner)")
+        .replace("{old}", "")
         .replace("{schema}", "\"outbox\"")
 }
 

@@ -1,10 +1,10 @@
-//! The suite that every store passes, in both ways of settling.
+//! The suite that every store passes: in both ways of settling, and with partitions.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use outbox_core::{Enqueue as _, Enqueued, Event, OutboxStore, Store as _};
-use outbox_postgres::{DoneMode, PgConfig, PgOutbox, PgQueue};
+use outbox_postgres::{DoneMode, Partitions, PgConfig, PgOutbox, PgQueue};
 use outbox_testkit::store_suite::{Outbox, StoreGates, StoreHarness, StoreOptions, Writer};
 use sqlx::{Postgres, Transaction};
 
@@ -12,6 +12,7 @@ use crate::support::Db;
 
 struct QueueHarness {
     done: DoneMode,
+    partitions: Partitions,
 }
 
 struct QueueOutbox {
@@ -41,6 +42,7 @@ impl StoreHarness for QueueHarness {
         config.lease = options.lease;
         config.workers = options.lanes;
         config.done = self.done;
+        config.partitions = self.partitions;
         let queue = PgQueue::connect(config.clone()).await.unwrap();
         queue.migrate().await.unwrap();
         Arc::new(QueueOutbox { db, config })
@@ -103,17 +105,28 @@ impl Writer for QueueWriter {
 }
 
 mod keep {
-    use super::{DoneMode, QueueHarness};
+    use super::{DoneMode, Partitions, QueueHarness};
 
     outbox_testkit::store_suite!(QueueHarness {
-        done: DoneMode::Keep
+        done: DoneMode::Keep,
+        partitions: Partitions::None,
+    });
+}
+
+mod partitioned {
+    use super::{DoneMode, Partitions, QueueHarness};
+
+    outbox_testkit::store_suite!(QueueHarness {
+        done: DoneMode::Keep,
+        partitions: Partitions::Daily,
     });
 }
 
 mod delete {
-    use super::{DoneMode, QueueHarness};
+    use super::{DoneMode, Partitions, QueueHarness};
 
     outbox_testkit::store_suite!(QueueHarness {
-        done: DoneMode::Delete
+        done: DoneMode::Delete,
+        partitions: Partitions::None,
     });
 }

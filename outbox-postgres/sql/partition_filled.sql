@@ -1,0 +1,1 @@
+SELECT EXISTS (SELECT FROM {schema}.queue) AS filled

@@ -1,0 +1,243 @@
+//! Partitions by the time of the insert: made ahead, stray rows moved out of the default one, old ones
+//! dropped. Each is one transaction that rather gives up than lets a writer wait.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use outbox_core::{Error, ErrorKind, Result};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqlSafeStr as _};
+
+use super::Queue;
+use crate::{
+    config::Partitions,
+    enqueue::micros,
+    sql::{self, Schema},
+};
+
+/// How often partitions are looked after: they are made days ahead, and a lock that was not got must
+/// not be tried for again at once.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Rows of the default partition that are read and moved under a lock: some 50 ms of work.
+const STRAY_ROWS_MAX: i64 = 2_000;
+
+/// The time that one partition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Span {
+    Day,
+    Month,
+}
+
+impl Span {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Month => "month",
+        }
+    }
+
+    /// Made so far ahead that a cleaner may be away for days.
+    fn ahead(self) -> i32 {
+        match self {
+            Self::Day => 3,
+            Self::Month => 2,
+        }
+    }
+
+    /// Its length, or the longest one.
+    fn length(self) -> Duration {
+        let days = match self {
+            Self::Day => 1,
+            Self::Month => 31,
+        };
+        Duration::from_secs(days * 24 * 3600)
+    }
+}
+
+/// What was found when partitions were last looked after.
+#[derive(Debug, Default)]
+pub(crate) struct Upkeep(Mutex<Known>);
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Known {
+    due: Option<Instant>,
+    span: Option<Span>,
+}
+
+/// What a step has to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept {
+    /// Set where whole partitions are dropped: rows of younger ones are not deleted one by one.
+    pub(crate) span: Option<Span>,
+    pub(crate) dropped: u64,
+}
+
+impl Kept {
+    /// For the statement that deletes rows.
+    pub(crate) fn span_name(self) -> Option<&'static str> {
+        self.span.map(Span::name)
+    }
+}
+
+impl Queue {
+    /// Looks after the partitions when it is time.
+    pub(crate) async fn keep_partitions(&self, retention: Duration) -> Result<Kept> {
+        let now = Instant::now();
+        let known = *self.upkeep.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.due.is_some_and(|due| now < due) {
+            return Ok(Kept {
+                span: drops(known.span, retention),
+                dropped: 0,
+            });
+        }
+        let span = self.owned_span().await?;
+        let mut dropped = 0;
+        if let Some(span) = span {
+            self.make_partitions(span).await?;
+            if drops(Some(span), retention).is_some() {
+                dropped = u64::from(self.drop_oldest(retention).await?);
+            }
+        }
+        // The next old one goes with the next step.
+        let due = (dropped == 0).then_some(now + INTERVAL);
+        *self.upkeep.0.lock().unwrap_or_else(PoisonError::into_inner) = Known { due, span };
+        Ok(Kept {
+            span: drops(span, retention),
+            dropped,
+        })
+    }
+
+    /// The name of the span, where whole partitions of that age would be dropped.
+    pub(crate) async fn span_of_cleaning(
+        &self,
+        retention: Duration,
+    ) -> Result<Option<&'static str>> {
+        let span = self.owned_span().await?;
+        Ok(drops(span, retention).map(Span::name))
+    }
+
+    /// How long partitions are, where there are any and this role may change them.
+    async fn owned_span(&self) -> Result<Option<Span>> {
+        const OPERATION: &str = "look at partitions";
+        let query = sqlx::query(self.schema_statements.partition_state.text());
+        let row = self.database.row(OPERATION, query).await?;
+        let is = |name: &str| {
+            let value = row.try_get::<bool, _>(name);
+            value.map_err(|error| self.database.fail(OPERATION, &error))
+        };
+        let span = match (is("monthly")?, self.config.partitions) {
+            (true, _) => Span::Month,
+            _ if is("daily")? => Span::Day,
+            // All were dropped since somebody last made some.
+            (_, Partitions::Monthly) => Span::Month,
+            _ => Span::Day,
+        };
+        Ok((is("partitioned")? && is("owned")?).then_some(span))
+    }
+
+    async fn make_partitions(&self, span: Span) -> Result<()> {
+        const OPERATION: &str = "make a partition";
+        let query = sqlx::query(self.schema_statements.partition_missing.text())
+            .bind(span.name())
+            .bind(span.ahead())
+            .bind(STRAY_ROWS_MAX);
+        for row in self.database.rows(OPERATION, query).await? {
+            let text = |name: &str| {
+                let value = row.try_get::<String, _>(name);
+                value.map_err(|error| self.database.fail(OPERATION, &error))
+            };
+            let statement = sql::partition(&self.schema, sql::PARTITION_MAKE, &text("name")?)
+                .replace("{lower}", &text("lower_bound")?)
+                .replace("{upper}", &text("upper_bound")?);
+            self.unless_locked(OPERATION, statement).await?;
+        }
+        Ok(())
+    }
+
+    /// Drops the oldest partition of which nothing is needed any more; whether there was one.
+    async fn drop_oldest(&self, retention: Duration) -> Result<bool> {
+        const OPERATION: &str = "drop a partition";
+        let query =
+            sqlx::query(self.schema_statements.partition_over.text()).bind(micros(retention));
+        for row in self.database.rows(OPERATION, query).await? {
+            let wrong = |error: sqlx::Error| self.database.fail(OPERATION, &error);
+            let name: String = row.try_get("name").map_err(wrong)?;
+            let text = sql::partition(&self.schema, sql::PARTITION_DONE, &name);
+            let query = sqlx::query(AssertSqlSafe(text).into_sql_str()).bind(micros(retention));
+            let done = match self.database.row(OPERATION, query).await {
+                Ok(row) => row.try_get("done").map_err(wrong)?,
+                // Too large to be read whole: its rows go one by one.
+                Err(error) if error.kind() == ErrorKind::Timeout => false,
+                Err(error) => return Err(error),
+            };
+            if !done {
+                continue;
+            }
+            let statement = sql::partition(&self.schema, sql::PARTITION_DROP, &name);
+            self.unless_locked(OPERATION, statement).await?;
+            let query = sqlx::query(self.schema_statements.partition_gone.text()).bind(&name);
+            let row = self.database.row(OPERATION, query).await?;
+            return row.try_get("gone").map_err(wrong);
+        }
+        Ok(false)
+    }
+
+    /// Runs it, unless a lock was not got in time or another cleaner did it: then a later step will.
+    async fn unless_locked(&self, operation: &'static str, text: String) -> Result<()> {
+        match self.database.script(operation, text).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Conflict) => {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Rows are deleted one by one where they are not kept as long as a partition is.
+fn drops(span: Option<Span>, retention: Duration) -> Option<Span> {
+    span.filter(|span| retention >= span.length())
+}
+
+/// Makes an empty plain table one of partitions, in the migrator's transaction.
+///
+/// # Errors
+/// `Configuration` with what to do when it holds rows.
+pub(crate) async fn convert(
+    connection: &mut PgConnection,
+    schema: &Schema,
+    fail: impl Fn(sqlx::Error) -> Error,
+) -> Result<()> {
+    let run = |text: &str| sql::script(schema, text).text();
+    let partitioned: bool = sqlx::query(run(sql::PARTITION_STATE))
+        .fetch_one(&mut *connection)
+        .await
+        .and_then(|row| row.try_get("partitioned"))
+        .map_err(&fail)?;
+    if partitioned {
+        return Ok(());
+    }
+    sqlx::raw_sql(run(sql::PARTITION_LOCK))
+        .execute(&mut *connection)
+        .await
+        .map_err(&fail)?;
+    let filled: bool = sqlx::query(run(sql::PARTITION_FILLED))
+        .fetch_one(&mut *connection)
+        .await
+        .and_then(|row| row.try_get("filled"))
+        .map_err(&fail)?;
+    if filled {
+        return Err(Error::new(
+            ErrorKind::Configuration,
+            "migrate",
+            "the table holds rows and is not partitioned: let relays drain it, purge what is delivered, settle the dead letters and migrate again, or leave partitions at none",
+        )
+        .context("setting", "partitions"));
+    }
+    sqlx::raw_sql(run(sql::PARTITION_CONVERT))
+        .execute(connection)
+        .await
+        .map_err(&fail)?;
+    Ok(())
+}
