@@ -8,7 +8,7 @@ use super::{
 use crate::config::set;
 
 pub(super) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
-    Ok(Arc::new(SqliteQueue::connect(settings(config)?).await?))
+    Ok(Arc::new(SqliteQueue::connect(settings(&config)?).await?))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of every store")]
@@ -36,12 +36,12 @@ impl Writer for SqliteQueue {
 }
 
 pub(super) async fn writer(config: StoreConfig) -> Result<Arc<dyn Writer>, Failure> {
-    Ok(Arc::new(SqliteQueue::connect(settings(config)?).await?))
+    Ok(Arc::new(SqliteQueue::connect(settings(&config)?).await?))
 }
 
 /// The same keys as for PostgreSQL, as far as they have a meaning: a statement takes longer than its
 /// limit only when it waits for another writer, and workers are lanes.
-fn settings(written: StoreConfig) -> Result<SqliteConfig, Failure> {
+fn settings(written: &StoreConfig) -> Result<SqliteConfig, Failure> {
     refuse_schema(written.schema.as_deref())?;
     let mut config = SqliteConfig::new(written.url.expose());
     set(&mut config.pool_size, written.pool_size);

@@ -24,9 +24,7 @@ macro_rules! open {
 
 /// The statement, explained.
 #[cfg(test)]
-pub(crate) mod explained {
-    pub(crate) const OPEN: &str = concat!("EXPLAIN QUERY PLAN ", open!());
-}
+pub(crate) const OPEN_EXPLAINED: &str = concat!("EXPLAIN QUERY PLAN ", open!());
 
 /// The lane's open claims in their order.
 pub(crate) async fn open(

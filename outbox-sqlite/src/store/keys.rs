@@ -81,11 +81,7 @@ macro_rules! overdue_behind {
 
 /// The same, explained.
 #[cfg(test)]
-pub(crate) mod explained {
-    use super::super::topics::in_scope;
-
-    pub(crate) const OVERDUE: &str = concat!("EXPLAIN QUERY PLAN ", overdue_behind!());
-}
+pub(crate) const OVERDUE_EXPLAINED: &str = concat!("EXPLAIN QUERY PLAN ", overdue_behind!());
 
 /// Whether [`hold_scheduled`] would do anything.
 pub(crate) async fn is_scheduled_to_be_held(

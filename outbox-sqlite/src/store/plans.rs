@@ -48,10 +48,10 @@ async fn claims_read_their_indexes_beside_a_million_done_rows() {
         for topics in [&TopicSet::all(), &some] {
             let scope = Scope::new("r", 0, 2, topics);
             for (text, index) in [
-                (select::explained::STREAM, "outbox_stream"),
-                (select::explained::PARKED, "outbox_parked"),
-                (keys::explained::OVERDUE, "outbox_parked"),
-                (flights::explained::OPEN, "outbox_flight_lane"),
+                (select::STREAM_EXPLAINED, "outbox_stream"),
+                (select::PARKED_EXPLAINED, "outbox_parked"),
+                (keys::OVERDUE_EXPLAINED, "outbox_parked"),
+                (flights::OPEN_EXPLAINED, "outbox_flight_lane"),
             ] {
                 let query = scope.query(text).bind(i64::MAX).bind(100);
                 let steps = plan(&mut connection, query).await;

@@ -63,12 +63,9 @@ const PARKED: &str = parked!();
 
 /// The same, explained.
 #[cfg(test)]
-pub(crate) mod explained {
-    use super::super::topics::in_scope;
-
-    pub(crate) const STREAM: &str = concat!("EXPLAIN QUERY PLAN ", stream!());
-    pub(crate) const PARKED: &str = concat!("EXPLAIN QUERY PLAN ", parked!());
-}
+pub(crate) const STREAM_EXPLAINED: &str = concat!("EXPLAIN QUERY PLAN ", stream!());
+#[cfg(test)]
+pub(crate) const PARKED_EXPLAINED: &str = concat!("EXPLAIN QUERY PLAN ", parked!());
 
 /// What a claim takes next: from both sources in turns, so that neither starves.
 pub(crate) async fn select(
