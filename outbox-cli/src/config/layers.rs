@@ -402,6 +402,7 @@ mod tests {
     /// Words instead of keys: what stands there may be a secret.
     #[test]
     fn a_misspelt_word_is_told_with_the_known_ones_and_not_shown() {
+        const STORES: &str = "write one of: postgres-queue, sqlite";
         for (section, key, value, known) in [
             (
                 "store",
@@ -409,12 +410,7 @@ mod tests {
                 "postgres-queu",
                 "did you mean `postgres-queue`? write one of: postgres-queue, sqlite",
             ),
-            (
-                "store",
-                "kind",
-                "s3cret",
-                "write one of: postgres-queue, sqlite",
-            ),
+            ("store", "kind", "s3cret", STORES),
             (
                 "log",
                 "format",
