@@ -26,7 +26,7 @@ pub(crate) struct Ran {
     explained: Value,
 }
 
-/// One scan of the table `queue`.
+/// One scan of the table `queue` or of a partition of it.
 #[derive(Debug)]
 pub(crate) struct Scan {
     /// The kind of node, as `Index Scan`.
@@ -125,7 +125,10 @@ impl Ran {
 
     pub(crate) fn scans(&self) -> Vec<Scan> {
         let scans = self.nodes().into_iter().filter(|node| {
-            node["Relation Name"] == "queue" && node["Node Type"].as_str() != Some("ModifyTable")
+            node["Relation Name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("queue"))
+                && node["Node Type"].as_str() != Some("ModifyTable")
         });
         scans
             .map(|node| Scan {

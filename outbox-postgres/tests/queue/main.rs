@@ -11,6 +11,7 @@ mod failures;
 mod fidelity;
 mod leases;
 mod migrate;
+mod partitions;
 mod plans;
 mod settle;
 mod skip_locked_plan;
