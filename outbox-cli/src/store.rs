@@ -89,13 +89,13 @@ mod sqlite;
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use outbox_postgres::{DoneMode, PgConfig, PgQueue};
+    use outbox_postgres::{DoneMode, Partitions, PgConfig, PgQueue};
 
     use super::{
         Arc, Enqueued, Event, Failure, OutboxStore, Result, StoreConfig, Writer, async_trait,
         script,
     };
-    use crate::config::set;
+    use crate::config::{Partitioning, set};
 
     pub(super) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
         Ok(Arc::new(PgQueue::connect(settings(config)).await?))
@@ -143,6 +143,12 @@ mod postgres {
             }
         });
         set(&mut config.done, done);
+        let partitions = written.partitions.map(|written| match written {
+            Partitioning::None => Partitions::None,
+            Partitioning::Daily => Partitions::Daily,
+            Partitioning::Monthly => Partitions::Monthly,
+        });
+        set(&mut config.partitions, partitions);
         config
     }
 }

@@ -30,6 +30,15 @@ pub(crate) enum StoreKind {
     Sqlite,
 }
 
+/// Whether a migration makes the table one of partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Partitioning {
+    None,
+    Daily,
+    Monthly,
+}
+
 impl StoreSettings {
     /// The kind that is written, or that of the URL.
     pub(crate) fn kind_for(&self, url: Option<&Secret>) -> StoreKind {
@@ -56,6 +65,7 @@ pub(crate) struct StoreSettings {
     pub(crate) workers: Option<usize>,
     /// Keep delivered events as rows (true) or delete them at once.
     pub(crate) keep_done: Option<bool>,
+    pub(crate) partitions: Option<Partitioning>,
     pub(crate) event_bytes_max: Option<usize>,
     /// How long delivered events are kept.
     pub(crate) retention: Option<Span>,

@@ -7,8 +7,8 @@ use outbox_core::{BreakerPolicy, RelayConfig, RetryPolicy, TopicPattern, TopicSe
 use super::{
     defaults::{breaker, duration, relay, retry},
     model::{
-        LogFormat, LogSettings, PublisherKind, PublisherSettings, RouteSettings, Settings,
-        StoreKind, StoreSettings, Topics,
+        LogFormat, LogSettings, Partitioning, PublisherKind, PublisherSettings, RouteSettings,
+        Settings, StoreKind, StoreSettings, Topics,
     },
     overlap,
     secret::{Secret, value_or_file},
@@ -45,6 +45,7 @@ pub(crate) struct StoreConfig {
     pub(crate) lease: Option<Duration>,
     pub(crate) workers: Option<usize>,
     pub(crate) keep_done: Option<bool>,
+    pub(crate) partitions: Option<Partitioning>,
     pub(crate) event_bytes_max: Option<usize>,
     pub(crate) retention: Option<Duration>,
     pub(crate) dedup_retention: Option<Duration>,
@@ -135,6 +136,7 @@ impl StoreConfig {
             lease: duration(settings.lease),
             workers: settings.workers,
             keep_done: settings.keep_done,
+            partitions: settings.partitions,
             event_bytes_max: settings.event_bytes_max,
             retention: duration(settings.retention),
             dedup_retention: duration(settings.dedup_retention),

@@ -5,7 +5,7 @@ use outbox_sqlite::{DoneMode, SqliteConfig, SqliteQueue};
 use super::{
     Arc, Enqueued, Event, Failure, OutboxStore, Result, StoreConfig, Writer, async_trait, script,
 };
-use crate::config::set;
+use crate::config::{Partitioning, set};
 
 pub(super) async fn open(config: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
     Ok(Arc::new(SqliteQueue::connect(settings(&config)?).await?))
@@ -43,6 +43,7 @@ pub(super) async fn writer(config: StoreConfig) -> Result<Arc<dyn Writer>, Failu
 /// limit only when it waits for another writer, and workers are lanes.
 fn settings(written: &StoreConfig) -> Result<SqliteConfig, Failure> {
     refuse_schema(written.schema.as_deref())?;
+    refuse_partitions(written.partitions)?;
     let mut config = SqliteConfig::new(written.url.expose());
     set(&mut config.pool_size, written.pool_size);
     set(&mut config.connect_timeout, written.connect_timeout);
@@ -59,6 +60,15 @@ fn settings(written: &StoreConfig) -> Result<SqliteConfig, Failure> {
     });
     set(&mut config.done, done);
     Ok(config)
+}
+
+fn refuse_partitions(partitions: Option<Partitioning>) -> Result<(), Failure> {
+    match partitions {
+        None | Some(Partitioning::None) => Ok(()),
+        Some(_) => Err(Failure::usage(
+            "configuration: a SQLite file has no partitions — leave store.partitions out",
+        )),
+    }
 }
 
 fn refuse_schema(schema: Option<&str>) -> Result<(), Failure> {

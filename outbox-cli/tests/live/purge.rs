@@ -179,3 +179,41 @@ fn a_relay_removes_what_is_delivered_and_old() {
         2
     );
 }
+
+/// By the configuration a migration makes the table one of partitions, and old ones go as a whole.
+#[test]
+fn partitions_are_made_by_migrate_and_purged_as_a_whole() {
+    let place = Place::empty();
+    let daily = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        command.env("OUTBOX__STORE__PARTITIONS", "daily");
+        crate::support::run(command, b"")
+    };
+    daily(&["migrate"]).success();
+    let leaves = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox.queue'::regclass";
+    assert_eq!(place.number(leaves), 5);
+    place.sql(
+        "INSERT INTO outbox.queue (topic, event_type, status, created_at, processed_at)
+         SELECT 't', 'T', 'pending', now() - interval '5 days', now() - interval '5 days'
+         FROM generate_series(1, 7)",
+    );
+    // The first makes their partition, for they are undone; the second drops it.
+    place.outbox(&["purge", "--yes"]).success();
+    assert_eq!(place.number(leaves), 6);
+    place.sql("UPDATE outbox.queue SET status = 'done'");
+    let told = place.outbox(&["purge", "--dry-run"]).success();
+    assert_eq!(
+        told,
+        "7 delivered events and 0 dedup keys would be removed\n"
+    );
+    let told = place.outbox(&["purge", "--yes"]).success();
+    assert_eq!(
+        told,
+        "0 delivered events and 0 dedup keys, and 1 partitions with their events, removed\n"
+    );
+    assert_eq!((place.number(leaves), place.number(ALL)), (5, 0));
+
+    let mut misspelt = place.command(&["status"]);
+    misspelt.env("OUTBOX__STORE__PARTITIONS", "dayly");
+    crate::support::run(misspelt, b"").failure(2, &["OUTBOX__STORE__PARTITIONS", "daily"]);
+}
