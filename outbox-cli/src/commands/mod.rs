@@ -26,8 +26,10 @@ use crate::{
 /// What is logged when nothing is said: a relay tells what it does, the others only warn.
 const RELAY_LEVEL: &str = "info";
 const COMMAND_LEVEL: &str = "warn";
-/// What fails is in the picture or the report, and a warning would be written across it.
-const QUIET_LEVEL: &str = "off";
+/// What fails is in the picture, and a driver's warning would be written across it.
+const WATCH_LEVEL: &str = "off";
+/// What fails is in the report; the command itself may tell something.
+const BENCH_LEVEL: &str = "off,outbox::commands=warn";
 
 /// Runs the command that was asked for.
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
@@ -38,8 +40,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     let settings = config::load(global.config.as_deref(), std::env::vars_os())?;
     let level = match &command {
         Command::Relay(args) if !args.check => RELAY_LEVEL,
-        Command::Status(args) if args.watch.is_some() => QUIET_LEVEL,
-        Command::Bench(_) => QUIET_LEVEL,
+        Command::Status(args) if args.watch.is_some() => WATCH_LEVEL,
+        Command::Bench(_) => BENCH_LEVEL,
         _ => COMMAND_LEVEL,
     };
     #[cfg(feature = "otlp")]

@@ -1,6 +1,7 @@
 //! The program itself, on a real PostgreSQL and a real Redis.
 
 mod bad_input;
+mod bench;
 mod check;
 mod completions;
 mod creds;

@@ -36,7 +36,6 @@ struct State {
 struct Entry {
     commit: Option<Commit>,
     acknowledged_at: Option<Instant>,
-    failed: bool,
     waits: bool,
 }
 
@@ -78,8 +77,6 @@ pub(super) struct Missing {
     pub(super) total: u32,
     /// Found in the store, due.
     pub(super) waiting: u32,
-    /// Tried here in vain, and not found due.
-    pub(super) failed: u32,
 }
 
 impl Ledger {
@@ -173,7 +170,6 @@ impl Ledger {
         Missing {
             total: count(|_| true),
             waiting: count(|event| event.waits),
-            failed: count(|event| event.failed && !event.waits),
         }
     }
 
@@ -201,8 +197,7 @@ impl Ledger {
                         state.answered_at = Some(now);
                     }
                 }
-                (Some(number), Some(error)) => {
-                    state.events[number].failed = true;
+                (Some(_), Some(error)) => {
                     state.last_failure = Some(FailureNote::from_error(error).text);
                 }
             }
@@ -323,20 +318,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_waits_or_failed_or_is_neither() {
+    fn what_is_missing_was_written_and_not_delivered_and_perhaps_waits() {
         let ledger = Ledger::new();
-        ledger.begin(5);
-        for number in 0..4 {
+        ledger.begin(4);
+        for number in 0..3 {
             ledger.committed(number, Instant::now());
         }
-        // Delivered at the second try; failed; failed and due again; taken by somebody else.
-        let tried = [0, 1, 2].map(|number| event(ledger.id(number)));
-        ledger.answered(&tried, &[failed(), failed(), failed()]);
+        let tried = [0, 1].map(|number| event(ledger.id(number)));
+        ledger.answered(&tried, &[failed(), failed()]);
         ledger.answered(&tried[..1], &[Outcome::delivered()]);
-        ledger.found(ledger.id(2));
+        ledger.found(ledger.id(1));
         ledger.found(Uuid::now_v7());
         let missing = ledger.missing();
-        assert_eq!((missing.total, missing.waiting, missing.failed), (3, 1, 1));
+        assert_eq!((missing.total, missing.waiting), (2, 1));
         assert!(ledger.last_failure().unwrap().contains("unavailable: down"));
     }
 }

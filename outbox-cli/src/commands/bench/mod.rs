@@ -17,7 +17,7 @@ pub(crate) use self::args::BenchArgs;
 use self::{
     ledger::{Ledger, Watched},
     report::Report,
-    run::Run,
+    run::{Part, Run},
     write::{Events, Target},
 };
 use super::relay::route;
@@ -89,7 +89,7 @@ pub(crate) async fn run(
     });
     let relay = Relay::builder(Arc::clone(&store))
         .config(settings_of_relay(config.relay))
-        .route(route.topics(only.clone()))
+        .route(route.topics(only))
         .build()?;
     let report = Report::new(args, route_name, broker, store.name());
     let run = Run {
@@ -102,7 +102,7 @@ pub(crate) async fn run(
         ledger,
         store,
         store_config,
-        only,
+        part: Part::Writing,
         report,
     };
     run.finish(relay, signals).await

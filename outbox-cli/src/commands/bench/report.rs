@@ -83,18 +83,20 @@ impl Report {
         }
     }
 
-    /// What writing took.
-    pub(super) fn wrote(&mut self, times: Times) {
+    /// What writing took; its rate.
+    pub(super) fn wrote(&mut self, times: Times) -> f64 {
         let events = times.progress.written;
+        let rate = rate(events, times.writing);
         self.write = Some(Write {
             events,
             seconds: rounded(times.writing.as_secs_f64()),
-            events_per_second: rate(events, times.writing),
+            events_per_second: rate,
             commit_ms: Percentiles::of(times.commits),
         });
+        rate
     }
 
-    /// What delivering the backlog took; its rate, where something was delivered.
+    /// What delivering the backlog took; its rate.
     pub(super) fn drained(&mut self, times: &Times) -> f64 {
         let events = times.progress.delivered;
         let rate = rate(events, times.relaying);
@@ -106,15 +108,17 @@ impl Report {
         rate
     }
 
-    /// What events that were written at this rate took.
-    pub(super) fn lived(&mut self, times: Times, asked_events_per_second: f64) {
+    /// What events took that were to be written at this rate; the rate that was reached.
+    pub(super) fn lived(&mut self, times: Times, asked_events_per_second: f64) -> f64 {
+        let rate = rate(times.progress.written, times.writing);
         self.live = Some(Live {
             written: times.progress.written,
             events: times.progress.delivered,
             asked_events_per_second,
-            events_per_second: rate(times.progress.written, times.writing),
+            events_per_second: rate,
             commit_to_acknowledged_ms: Percentiles::of(times.deliveries),
         });
+        rate
     }
 
     /// Events written in all parts.
@@ -234,16 +238,18 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_were_measured() {
         let values = (1..=200).rev().map(Duration::from_millis).collect();
-        let Percentiles { p50, p95, p99, max } = Percentiles::of(values).unwrap();
-        assert_eq!([p50, p95, p99, max], [100.0, 190.0, 198.0, 200.0]);
+        let found = Percentiles::of(values).unwrap();
+        let row = ["x", "100.00", "190.00", "198.00", "200.00"];
+        assert_eq!(found.row("x"), row);
         let one = Percentiles::of(vec![Duration::from_micros(1500)]).unwrap();
-        assert_eq!([one.p50, one.max], [1.5, 1.5]);
+        assert_eq!(one.row("x"), ["x", "1.50", "1.50", "1.50", "1.50"]);
         assert!(Percentiles::of(Vec::new()).is_none());
     }
 
     #[test]
     fn a_rate_over_no_time_is_none() {
-        assert_eq!(rate(5, Duration::ZERO), 0.0);
-        assert_eq!(rate(5, Duration::from_millis(500)), 10.0);
+        let told = |time| format!("{:.1}", rate(5, time));
+        assert_eq!(told(Duration::ZERO), "0.0");
+        assert_eq!(told(Duration::from_millis(500)), "10.0");
     }
 }

@@ -1,15 +1,19 @@
 //! What became of events that this run did not deliver.
 
 use outbox_core::{
-    AcquireRequest, ClaimLimit, DeadFilter, Lane, OutboxStore, Result, TopicSet, WorkerId,
+    AcquireRequest, ClaimLimit, DeadFilter, Lane, OutboxStore, Result, TopicPattern, TopicSet,
+    WorkerId,
 };
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Missing};
 
 /// Events that are looked at; beyond that only the least number is told.
-const LOOKED_AT_MAX: usize = 100_000;
+const LOOKED_AT_MAX: u32 = 100_000;
+
+/// Topics among which this one's failures are looked for.
+const TOPICS_MAX: u32 = 1_000;
 
 const CLAIM: ClaimLimit = ClaimLimit {
     events: 500,
@@ -24,30 +28,34 @@ pub(super) struct Rest {
     waiting: u32,
     /// There may be more that wait, counted as `elsewhere`.
     waiting_at_least: bool,
-    /// Failed here and due later.
+    /// Failed, alone or with their topic, and due later.
     failed: u32,
     dead: u32,
-    /// None of these: with another relay, or delivered by it; in ordered stores perhaps held behind one
-    /// that failed.
+    /// None of these: in flight with another relay, or delivered by it; in ordered stores perhaps held
+    /// behind one that failed.
     elsewhere: u32,
 }
 
 impl Rest {
     /// Looks for them. The relay of this run must have ended.
     ///
-    /// A store tells counts over all topics only. So what waits is claimed as a relay would, for this
+    /// A store counts what is due over all topics only. So it is claimed as a relay would, for this
     /// topic alone, and given back untouched.
     pub(super) async fn look(
         store: &dyn OutboxStore,
         ledger: &Ledger,
-        topics: &TopicSet,
+        topic: &str,
         dead: &DeadFilter,
     ) -> Result<Self> {
-        let dead = u32::try_from(store.count(dead).await?).unwrap_or(u32::MAX);
+        let dead = number(store.count(dead).await?);
+        let failing = store.failing(LOOKED_AT_MAX, TOPICS_MAX).await?.topics;
+        let failing = failing.iter().find(|failing| failing.topic == topic);
+        let failed = failing.map_or(0, |failing| number(failing.waiting.value));
+        let topics = TopicSet::new([TopicPattern::Exact(topic.to_owned())])?;
         let worker = WorkerId(format!("bench-{}", Uuid::new_v4().simple()));
         let request = AcquireRequest {
             route: "bench",
-            topics,
+            topics: &topics,
             worker: &worker,
             held: &[],
         };
@@ -60,21 +68,17 @@ impl Rest {
             found = found.and(lane.release().await);
         }
         found?;
-        Ok(Self::of(ledger, dead, looked_at >= LOOKED_AT_MAX))
-    }
-
-    fn of(ledger: &Ledger, dead: u32, waiting_at_least: bool) -> Self {
-        let missing = ledger.missing();
-        let failed = missing.failed.saturating_sub(dead);
-        let known = missing.waiting.saturating_add(failed).saturating_add(dead);
-        Self {
-            total: missing.total,
-            waiting: missing.waiting,
-            waiting_at_least,
+        let Missing { total, waiting } = ledger.missing();
+        // Others of the topic may have failed too.
+        let failed = failed.min(total.saturating_sub(waiting + dead));
+        Ok(Self {
+            total,
+            waiting,
+            waiting_at_least: looked_at >= LOOKED_AT_MAX,
             failed,
             dead,
-            elsewhere: missing.total.saturating_sub(known),
-        }
+            elsewhere: total.saturating_sub(waiting + dead + failed),
+        })
     }
 
     /// Of `written` events.
@@ -106,16 +110,21 @@ impl Rest {
     }
 }
 
-async fn claim_all(lane: &dyn Lane, ledger: &Ledger, looked_at: &mut usize) -> Result<()> {
+async fn claim_all(lane: &dyn Lane, ledger: &Ledger, looked_at: &mut u32) -> Result<()> {
     while *looked_at < LOOKED_AT_MAX {
         let batch = lane.claim(CLAIM).await?;
         if batch.is_empty() {
             break;
         }
-        *looked_at += batch.events.len() + batch.unreadable.len();
+        let rows = batch.events.len() + batch.unreadable.len();
+        *looked_at += u32::try_from(rows).unwrap_or(LOOKED_AT_MAX);
         for event in &batch.events {
             ledger.found(event.id);
         }
     }
     Ok(())
+}
+
+fn number(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

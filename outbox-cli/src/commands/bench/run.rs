@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use outbox_core::{DeadFilter, Error, Health, OutboxStore, Relay, TopicSet};
+use outbox_core::{DeadFilter, Error, Health, OutboxStore, Relay};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -43,9 +43,19 @@ pub(super) struct Run<'a> {
     pub(super) ledger: Arc<Ledger>,
     pub(super) store: Arc<dyn OutboxStore>,
     pub(super) store_config: StoreConfig,
-    /// The topic of the run.
-    pub(super) only: TopicSet,
+    pub(super) part: Part,
     pub(super) report: Report,
+}
+
+/// The part of the run that is under way.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    /// Events are written, and no relay runs.
+    Writing,
+    /// They are relayed.
+    Draining,
+    /// Events are written at this rate, in events a second, and relayed.
+    Living(f64),
 }
 
 type Writers = JoinSet<Result<(), Failure>>;
@@ -62,6 +72,13 @@ impl Relaying {
         let (health, stop) = (relay.health(), CancellationToken::new());
         let task = tokio::spawn(relay.run(stop.clone()));
         Self { task, stop, health }
+    }
+
+    /// Lets it finish what is in flight.
+    async fn end(self) -> Result<(), Failure> {
+        self.stop.cancel();
+        let ended = self.task.await.map_err(|panic| failed(&panic))?;
+        ended.map_err(Failure::from)
     }
 
     /// Why nothing is delivered, as far as the relay knows.
@@ -98,31 +115,34 @@ impl Run<'_> {
             .parts(relay, &mut steps, &mut writers, &mut relaying)
             .await;
 
+        if steps.is_stopping() {
+            steps.warn(
+                "stopping: what is under way is finished; a second signal does not wait for it",
+            );
+        }
         self.target.stop.cancel();
         let trouble = relaying.as_ref().and_then(Relaying::trouble);
         let ended = steps.step(async {
             while writers.join_next().await.is_some() {}
-            match relaying {
-                Some(relaying) => {
-                    relaying.stop.cancel();
-                    relaying
-                        .task
-                        .await
-                        .map_err(|panic| failed(&panic))?
-                        .map_err(Failure::from)
-                }
+            let ended = match relaying {
+                Some(relaying) => relaying.end().await,
                 None => Ok(()),
-            }
+            };
+            let rest = match self.ledger.missing().total {
+                0 => None,
+                _ => Some(self.rest().await),
+            };
+            (ended, rest)
         });
         let ended = ended.await;
         steps.finish();
-        let Some(ended) = ended else {
+        let Some((relay_ended, rest)) = ended else {
             return Err(Failure::interrupted(
-                "bench: ended at once by a second signal; what is not delivered is published after \
-                 its lease by the next relay that takes the topic",
+                "bench: ended at once by a second signal; what is not delivered is published by the \
+                 next relay that takes the topic, what was in flight after its lease",
             ));
         };
-        self.conclude(end, ended, trouble).await
+        self.conclude(end, relay_ended, rest.as_ref(), trouble)
     }
 
     async fn parts(
@@ -136,36 +156,42 @@ impl Run<'_> {
         let first = self.ledger.begin(count);
         *writers = start(&self.target, first..first + count, self.args.writers, None);
         steps.begin("writing", count.into());
-        let end = self.wait(steps, writers, None).await;
-        self.report.wrote(self.ledger.times());
-        if !matches!(end, Ok(End::Done)) {
-            return end;
+        let end = self.wait(steps, writers, None).await?;
+        if !matches!(end, End::Done) {
+            return Ok(end);
         }
+        self.record();
 
+        self.part = Part::Draining;
         steps.begin("delivering", count.into());
         let relaying = relaying.insert(Relaying::start(relay));
-        let end = self.wait(steps, writers, Some(relaying)).await;
-        let drained = self.report.drained(&self.ledger.times());
-        if !matches!(end, Ok(End::Done)) {
-            return end;
+        let end = self.wait(steps, writers, Some(relaying)).await?;
+        if !matches!(end, End::Done) {
+            return Ok(end);
         }
+        let drained = self.record();
 
         let rate = self
             .args
             .rate
             .map_or((drained * LIVE_PART).max(1.0), f64::from);
+        self.part = Part::Living(rate);
         let count = live_events(count, rate);
         let first = self.ledger.begin(count);
-        *writers = start(
-            &self.target,
-            first..first + count,
-            self.args.writers,
-            Some(rate),
-        );
+        let numbers = first..first + count;
+        *writers = start(&self.target, numbers, self.args.writers, Some(rate));
         steps.begin("writing and delivering", count.into());
-        let end = self.wait(steps, writers, Some(relaying)).await;
-        self.report.lived(self.ledger.times(), rate);
-        end
+        self.wait(steps, writers, Some(relaying)).await
+    }
+
+    /// Takes down what the part took; its rate, in events a second.
+    fn record(&mut self) -> f64 {
+        let times = self.ledger.times();
+        match self.part {
+            Part::Writing => self.report.wrote(times),
+            Part::Draining => self.report.drained(&times),
+            Part::Living(asked) => self.report.lived(times, asked),
+        }
     }
 
     /// Waits until the writers are ready and, with a relay, all is delivered.
@@ -237,20 +263,17 @@ impl Run<'_> {
     }
 
     /// Prints what was measured, and fails when not all was delivered.
-    async fn conclude(
+    fn conclude(
         mut self,
         end: Result<End, Failure>,
         relay_ended: Result<(), Failure>,
+        rest: Option<&Result<Rest, Failure>>,
         trouble: Option<String>,
     ) -> Result<(), Failure> {
+        // Only now: what was under way is finished.
+        self.record();
         self.report.others = self.ledger.others();
-        let missing = self.ledger.missing().total;
-        let rest = if missing == 0 {
-            None
-        } else {
-            Some(self.rest().await)
-        };
-        if let Some(Ok(rest)) = &rest {
+        if let Some(Ok(rest)) = rest {
             self.report.undelivered = Some(*rest);
         }
         let text = if self.args.json {
@@ -259,22 +282,19 @@ impl Run<'_> {
             self.report.to_text()
         };
         print(&text)?;
-        let told = match &rest {
-            None => format!(
-                "all {} events that were written are delivered",
-                self.report.written()
-            ),
-            Some(Ok(rest)) => rest.text(self.report.written()),
+        let written = self.report.written();
+        let told = match rest {
+            None => format!("all {written} events that were written are delivered"),
+            Some(Ok(rest)) => rest.text(written),
             Some(Err(error)) => format!(
-                "{missing} of {} events were not delivered, and what became of them could not be \
-                 told: {error}",
-                self.report.written()
+                "not all of {written} events were delivered, and what became of the others could not \
+                 be told: {error}"
             ),
         };
         let trouble = trouble.or_else(|| self.ledger.last_failure());
         let trouble = trouble.map_or_else(String::new, |why| format!("; last failure: {why}"));
         let topic = &self.args.topic;
-        match end? {
+        match end.map_err(|failure| failure.after(&told))? {
             End::Done => relay_ended,
             End::Stopped => Err(Failure::interrupted(format!(
                 "bench: stopped by a signal; {told} — a relay that takes the topic `{topic}` \
@@ -299,7 +319,7 @@ impl Run<'_> {
     /// By a store that knows nothing of this run: what it remembers of claims must not hide anything.
     async fn rest(&self) -> Result<Rest, Failure> {
         let store = store::open_to_change(self.store_config.clone()).await?;
-        Ok(Rest::look(&*store, &self.ledger, &self.only, &self.dead()).await?)
+        Ok(Rest::look(&*store, &self.ledger, &self.args.topic, &self.dead()).await?)
     }
 }
 
@@ -316,4 +336,22 @@ fn live_events(count: u32, rate: f64) -> u32 {
 
 fn failed(panic: &JoinError) -> Failure {
     Failure::failed(format!("bench: a task failed: {panic}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::live_events;
+
+    #[test]
+    fn the_live_part_is_as_large_or_as_long_as_allowed() {
+        for (count, rate, expected) in [
+            (10_000, 2_000.0, 10_000),
+            (10_000, 500.0, 5_000),
+            (10_000, 1.0, 10),
+            (5, 1.0, 5),
+            (1, 4e9, 1),
+        ] {
+            assert_eq!(live_events(count, rate), expected, "{count} {rate}");
+        }
+    }
 }
