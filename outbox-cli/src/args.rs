@@ -10,7 +10,8 @@ use uuid::Uuid;
 use crate::{
     commands::BenchArgs,
     config::{LogFormat, PublisherKind, Secret},
-    exit::CODES_HELP,
+    exit::{CODES_HELP, tell},
+    output::is_read,
     redact,
 };
 
@@ -294,12 +295,13 @@ pub(crate) struct EnqueueArgs {
 /// Clap quotes what was typed, which may be a URL with a password.
 pub(crate) fn explain(error: &clap::Error) -> ExitCode {
     if error.exit_code() == 0 {
-        return match error.print() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
+        // As of every answer: a reader that has read enough is no failure.
+        return match is_read(error.print()) {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(failure) => failure.end(),
         };
     }
-    eprint!("{}", redact::urls(&error.render().to_string()));
+    tell(&redact::urls(&error.render().to_string()));
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
 }
 

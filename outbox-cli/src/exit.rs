@@ -1,6 +1,10 @@
 //! How the program ends: one line on standard error and a documented code.
 
-use std::{fmt, process::ExitCode};
+use std::{
+    fmt,
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use outbox_core::{Error, ErrorKind, remedy};
 
@@ -17,6 +21,12 @@ Exit codes:
   5    the schema is missing, older or newer than this program
   6    an event or other input is invalid; nothing was written
   130  stopped by a signal before all was done; a relay: at once, by a second one";
+
+/// Writes to standard error. Where that is full or closed the exit code is all that tells what
+/// happened: it must not be lost to the panic of `eprint!`.
+pub(crate) fn tell(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
 
 /// A failure that is not in the terms of the core: arguments, configuration, input.
 const FAILED: u8 = 1;
@@ -80,8 +90,9 @@ impl Failure {
         self
     }
 
-    /// The code that the process ends with.
-    pub(crate) fn code(&self) -> ExitCode {
+    /// Tells it on standard error; gives the code that the process ends with.
+    pub(crate) fn end(&self) -> ExitCode {
+        tell(&format!("{self}\n"));
         ExitCode::from(self.code)
     }
 }

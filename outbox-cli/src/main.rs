@@ -26,9 +26,6 @@ fn main() -> ExitCode {
     };
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{failure}");
-            failure.code()
-        }
+        Err(failure) => failure.end(),
     }
 }

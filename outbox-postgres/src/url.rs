@@ -33,7 +33,7 @@ const PARAMETERS: [&str; 19] = [
 pub(crate) fn parse(url: &str) -> Result<PgConnectOptions> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(wrong(
-            "it has no scheme; write postgres://user@host/database",
+            "it has no scheme; write postgres://host/database, with user@ before the host",
         ));
     };
     if !matches!(scheme, "postgres" | "postgresql") {

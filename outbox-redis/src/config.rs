@@ -131,7 +131,7 @@ impl RedisConfig {
             // URL: a password with an unescaped `?` becomes a query.
             let text = error.to_string();
             let what = text.split(" - ").next().unwrap_or_default().to_owned();
-            wrong("the URL has not the form redis[s]://[user[:password]@]host[:port][/db]")
+            wrong("the URL has not the form redis[s]://host[:port][/db], with [user]:password@ before the host")
                 .context("reason", what)
                 .context("setting", "url")
         })

@@ -1,7 +1,7 @@
 //! Whatever is wrong: one line that says what, where and what to do, the documented exit code, and
 //! no row lost or stuck.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, process::Stdio};
 
 use crate::support::{PASSWORD_ENCODED, Place, Running, arg, bare, lines, redis_url, run, wait};
 
@@ -36,6 +36,40 @@ fn an_unknown_key_is_named_with_its_place_and_the_nearest_name() {
     let mut command = place.command(&["status"]);
     command.env("OUTBOX_CONFIG", "/no/such/file.toml");
     run(command, b"").failure(2, &["/no/such/file.toml", "OUTBOX_CONFIG"]);
+}
+
+#[test]
+fn the_code_is_right_where_nobody_takes_the_message() {
+    let code = |arguments: &[&str], stdout: Stdio, stderr: Stdio| {
+        let mut command = bare(arguments);
+        let command = command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        command.status().unwrap().code()
+    };
+    let full = || std::fs::File::create("/dev/full").unwrap().into();
+    let closed = || std::io::pipe().unwrap().1.into();
+    for arguments in [&["status"][..], &["no-such-command"]] {
+        assert_eq!(code(arguments, Stdio::null(), full()), Some(2));
+        assert_eq!(code(arguments, Stdio::null(), closed()), Some(2));
+    }
+    // Who has read enough, as `outbox --help | head -1`, is no failure.
+    for arguments in [&["--help"], &["--version"]] {
+        assert_eq!(code(arguments, closed(), Stdio::null()), Some(0));
+        assert_eq!(code(arguments, full(), Stdio::null()), Some(1));
+    }
+}
+
+#[test]
+fn the_right_form_of_a_url_is_told_whole() {
+    // What looks like user and password of a URL is taken out of every message, hints as well.
+    let mut command = bare(&["status"]);
+    command.env("OUTBOX__STORE__URL", "localhost");
+    let line = run(command, b"").failure(2, &["write postgres://host/database"]);
+    assert!(!line.contains("***"), "{line}");
+    let place = Place::migrated();
+    let line = place
+        .outbox(&["relay", "--publisher-url", "redis://h:port"])
+        .failure(2, &["redis[s]://host[:port][/db]"]);
+    assert!(!line.contains("***"), "{line}");
 }
 
 #[test]
