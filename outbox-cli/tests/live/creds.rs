@@ -22,7 +22,7 @@ fn clean(what: &str, text: &str) {
     }
 }
 
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 10] = [
     &["migrate"],
     &["migrate", "--check"],
     &["status", "--json"],
@@ -32,6 +32,7 @@ const COMMANDS: [&[&str]; 9] = [
     &["dead", "discard", "--all", "--yes"],
     &["enqueue", "--topic", "t", "--type", "T", "--payload", "1"],
     &["relay", "--publisher", "stdout", "--check"],
+    &["bench", "--yes", "--publisher-url", "redis://127.0.0.1:1"],
 ];
 
 fn all_of(ended: &Ended) -> String {
