@@ -244,10 +244,7 @@ impl LaneState {
         let Some(last) = rows.last() else {
             if self.flights.is_empty() {
                 // Nothing here for this route: the cursor need not come back.
-                // What was last may be cleaned away: the cursor never goes back.
-                self.read = log
-                    .last_key_value()
-                    .map_or(self.read, |(last, _)| self.read.max(*last));
+                self.read = log.last_key_value().map_or(self.read, |(last, _)| *last);
                 self.settle_up_to(self.read);
             }
             return None;
