@@ -108,7 +108,10 @@ fn figures_are_of_events_that_were_written_and_delivered() {
         "1000/s",
         "--json",
     ];
-    let ended = bench.run(&flags);
+    let mut command = bench.command(&redis_url(), &flags);
+    // A relay with this setting would remove the old row at once.
+    command.env("OUTBOX__RELAY__CLEAN_INTERVAL", "1ms");
+    let ended = run(command, b"");
     assert_eq!(ended.stderr, "", "no bar in a pipe");
     let told = object(&ended.success());
     for (part, name) in [
@@ -156,11 +159,7 @@ fn figures_are_of_events_that_were_written_and_delivered() {
             .iter()
             .all(|entry| field(entry, "payload").len() == 100)
     );
-    assert_eq!(
-        bench.place.number(DONE),
-        601,
-        "and the old one, which a relay would remove"
-    );
+    assert_eq!(bench.place.number(DONE), 601, "and the old one");
     assert_eq!(bench.place.number(UNTOUCHED), 1, "of the other topic");
 }
 

@@ -166,6 +166,11 @@ fn creds_in_log_of_a_relay_that_works_and_of_its_broker_that_refuses() {
     let ended = run(command(&wrong), b"");
     assert_eq!(ended.code, Some(4), "{ended:?}");
     clean("a refused password", &all_of(&ended));
+    let mut bench = place.command(&["bench", "--yes", "--log-level", "debug"]);
+    bench.env("OUTBOX__ROUTES__DEFAULT__PUBLISHER__URL", &wrong);
+    let ended = run(bench, b"");
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    clean("a refused password of a run", &all_of(&ended));
     for wrong in [
         format!("redis://u:{PASSWORD}@h"),
         format!("redis://u:{PASSWORD_ENCODED}@h:port"),

@@ -141,3 +141,30 @@ fn settings_of_relay(mut config: RelayConfig) -> RelayConfig {
     config.shutdown_grace = config.shutdown_grace.min(GRACE_MAX);
     config
 }
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::WorkerId;
+
+    use super::*;
+
+    #[test]
+    fn the_relay_of_a_run_has_its_own_name_and_removes_nothing() {
+        let users = RelayConfig {
+            worker: Some(WorkerId("relay-1".to_owned())),
+            batch_events_max: 7,
+            retention: Duration::ZERO,
+            ..RelayConfig::default()
+        };
+        let config = settings_of_relay(users);
+        config.validate().unwrap();
+        assert_eq!((config.worker, config.batch_events_max), (None, 7));
+        let cleaning = [
+            config.clean_interval,
+            config.retention,
+            config.dedup_retention,
+        ];
+        assert_eq!(cleaning, [NEVER; 3]);
+        assert_eq!(config.shutdown_grace, GRACE_MAX);
+    }
+}
