@@ -61,6 +61,8 @@ pub(crate) struct GlobalArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// See it work in a few seconds: an outbox in a SQLite file, without a server or a setting.
+    Demo(DemoArgs),
     /// Bring the database's schema to this program's version.
     Migrate(MigrateArgs),
     /// Publish events until SIGTERM or SIGINT, then finish what is in flight.
@@ -78,6 +80,18 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Print a script that completes this program's arguments in a shell.
     Completions(CompletionsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Keep the database, with a dead letter to try the other commands on: in this file, which must
+    /// not exist yet, or in a new folder among the temporary ones. A demo that is stopped keeps none.
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    #[expect(
+        clippy::option_option,
+        reason = "clap's form of a flag that may have a value"
+    )]
+    pub(crate) keep: Option<Option<PathBuf>>,
 }
 
 #[derive(Debug, Args)]

@@ -31,7 +31,8 @@ pub(crate) async fn list(args: &DeadListArgs, config: StoreConfig) -> Result<(),
     print(&list_text(&found, args.limit))
 }
 
-fn list_text(found: &[DeadSummary], limit: u32) -> String {
+/// The list for people.
+pub(super) fn list_text(found: &[DeadSummary], limit: u32) -> String {
     if found.is_empty() {
         return "no dead letters\n".to_owned();
     }

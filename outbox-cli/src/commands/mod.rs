@@ -5,6 +5,8 @@ mod check;
 mod completions;
 mod dead;
 mod dead_bulk;
+#[cfg(feature = "sqlite")]
+mod demo;
 mod enqueue;
 mod migrate;
 mod purge;
@@ -36,6 +38,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     let Cli { global, command } = cli;
     if let Command::Completions(args) = command {
         return completions::run(&args);
+    }
+    if let Command::Demo(args) = &command {
+        return demo::run(args, &global);
     }
     let settings = config::load(global.config.as_deref(), std::env::vars_os())?;
     let level = match &command {
@@ -74,8 +79,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             simple(enqueue::write(events, store(settings, &global)?))
         }
         Command::Bench(args) => relay::on_threads(bench::run(&args, settings, &global)),
-        // Answered above: a wrong configuration must not hinder it.
+        // Answered above: a wrong configuration must not hinder them.
         Command::Completions(args) => completions::run(&args),
+        Command::Demo(args) => demo::run(&args, &global),
     }
 }
 
@@ -91,4 +97,18 @@ fn simple(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Fail
     runtime
         .map_err(|error| Failure::failed(format!("start: {error}")))?
         .block_on(command)
+}
+
+#[cfg(not(feature = "sqlite"))]
+mod demo {
+    use crate::{
+        args::{DemoArgs, GlobalArgs},
+        exit::Failure,
+    };
+
+    pub(super) fn run(_: &DemoArgs, _: &GlobalArgs) -> Result<(), Failure> {
+        Err(Failure::usage(
+            "demo: this program was built without SQLite — build it with the feature sqlite",
+        ))
+    }
 }
