@@ -6,11 +6,7 @@ use outbox_core::{Error, ErrorKind, Scope};
 pub(crate) fn from_sqlx(operation: &'static str, file: Option<&str>, error: &sqlx::Error) -> Error {
     let made = match error {
         sqlx::Error::Database(database) => {
-            let code = database
-                .code()
-                .and_then(|code| code.parse::<i32>().ok())
-                .unwrap_or_default();
-            from_code(operation, code, database.message())
+            from_code(operation, code_of(&**database), database.message())
         }
         sqlx::Error::PoolTimedOut => Error::new(
             ErrorKind::Timeout,
@@ -49,6 +45,19 @@ pub(crate) fn from_sqlx(operation: &'static str, file: Option<&str>, error: &sql
         Some(file) => made.context("file", file),
         None => made,
     }
+}
+
+/// The extended result code.
+fn code_of(error: &dyn sqlx::error::DatabaseError) -> i32 {
+    let code = error.code().and_then(|code| code.parse().ok());
+    code.unwrap_or_default()
+}
+
+/// Whether another connection holds the lock for writing.
+pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| code_of(error) & 0xff == 5)
 }
 
 fn from_code(operation: &'static str, code: i32, message: &str) -> Error {

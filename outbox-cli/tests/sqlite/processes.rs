@@ -97,28 +97,61 @@ fn two_relays_publish_each_event_once_and_in_order() {
     });
 }
 
-/// One of two processes dies at work: the other goes on with its lanes; nothing is lost, nothing
-/// passes an earlier event of its key.
+/// The name under which a relay holds its lanes.
+fn worker(relay: &Program) -> String {
+    let log = relay.log();
+    let words = log.iter().flat_map(|line| line.split_whitespace());
+    let name = words.filter_map(|word| word.strip_prefix("worker=")).next();
+    name.unwrap_or_else(|| panic!("no worker in {log:?}"))
+        .to_owned()
+}
+
+/// Stops the relay at a moment at which it has events in flight.
+async fn freeze_with_events_in_flight(place: &Place, relay: &Program) {
+    let worker = worker(relay);
+    let frozen = eventually(PATIENCE, async || {
+        if place.published().is_empty() {
+            return None;
+        }
+        relay.signal(Signal::STOP);
+        let lanes = &status(place)["lanes"];
+        let flying = lanes.as_array().unwrap().iter().any(|lane| {
+            lane["owner"] == worker.as_str() && lane["in_flight"]["value"].as_u64() > Some(0)
+        });
+        if !flying {
+            relay.signal(Signal::CONT);
+        }
+        flying.then_some(())
+    });
+    frozen.await.expect("the relay is never at work");
+}
+
+fn status(place: &Place) -> Value {
+    serde_json::from_str(&place.run(&["status", "--json"])).unwrap()
+}
+
+/// One of two processes dies with events in flight: the other goes on with its lanes; nothing is lost,
+/// nothing passes an earlier event of its key.
 #[test]
 fn crash_holds_lock_a_killed_relay_loses_nothing() {
     block_on(async {
         let place = Place::new();
         place.run(&["migrate"]);
+        write(&place, 0, 1_500);
         let (mut killed, survivor) = (place.relay("1s"), place.relay("1s"));
-        until_started(&[&killed, &survivor]).await;
-        write(&place, 0, 500);
-        let at_work = eventually(PATIENCE, async || {
-            (place.published().len() > 100).then_some(())
-        });
-        at_work.await.expect("the relays are at work");
+        until_started(&[&killed]).await;
+        freeze_with_events_in_flight(&place, &killed).await;
         killed.kill();
-        write(&place, 500, 500);
-        let lines = until_published(&place, 1_000).await;
-        stop(survivor);
+        write(&place, 1_500, 500);
+        let lines = until_published(&place, 2_000).await;
         assert_order(&lines);
-        let status: Value = serde_json::from_str(&place.run(&["status", "--json"])).unwrap();
-        for counted in ["pending", "in_flight", "dead"] {
-            assert_eq!(status[counted]["value"], 0, "{status}");
+        let settled = eventually(PATIENCE, async || {
+            (status(&place)["in_flight"]["value"] == 0).then_some(())
+        });
+        settled.await.expect("everything is settled");
+        stop(survivor);
+        for counted in ["pending", "held", "dead"] {
+            assert_eq!(status(&place)[counted]["value"], 0, "{counted}");
         }
     });
 }

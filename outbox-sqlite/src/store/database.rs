@@ -1,10 +1,10 @@
 //! Connections to the file: reads beside the writer, writes one after the other.
 
-use std::{fmt, path::PathBuf, sync::OnceLock};
+use std::{fmt, path::PathBuf, sync::OnceLock, time::Duration};
 
 use outbox_core::{Error, ErrorKind, Result};
 use sqlx::{
-    ConnectOptions as _, Row as _, Sqlite, SqlitePool, Transaction,
+    ConnectOptions as _, Connection as _, Row as _, Sqlite, SqlitePool, Transaction,
     pool::PoolConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{
     config::SqliteConfig,
-    error::{MOVED, from_sqlx},
+    error::{MOVED, from_sqlx, is_busy},
     migrate::now,
 };
 
@@ -92,7 +92,7 @@ impl Database {
         let options = self.options.clone().create_if_missing(true);
         let connection = options.connect().await;
         let connection = connection.map_err(|error| self.fail(operation, &error))?;
-        let closed = sqlx::Connection::close(connection).await;
+        let closed = connection.close().await;
         closed.map_err(|error| self.fail(operation, &error))
     }
 
@@ -118,6 +118,21 @@ impl Database {
             operation,
             _turn: turn,
         })
+    }
+
+    /// Whether the file can be written, without waiting for another writer: that there is one shows it.
+    pub(crate) async fn try_write(&self, operation: &'static str) -> Result<()> {
+        let tried = async {
+            let options = self.options.clone().busy_timeout(Duration::ZERO);
+            let mut connection = options.connect().await?;
+            match connection.begin_with("BEGIN IMMEDIATE").await {
+                Ok(tx) => tx.rollback().await,
+                Err(error) if is_busy(&error) => Ok(()),
+                Err(error) => Err(error),
+            }?;
+            connection.close().await
+        };
+        tried.await.map_err(|error| self.fail(operation, &error))
     }
 
     /// SQLite goes on in a file that was deleted under it: what is written there is lost.

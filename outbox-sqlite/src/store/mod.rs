@@ -88,10 +88,8 @@ impl Store for SqliteQueue {
         let version = migrate::found(&mut connection).await.map_err(fail)?;
         migrate::judge(OPERATION, version)?;
         drop(connection);
-        // Takes the lock for writing and gives it back: a file or folder that can't be written is
-        // found here and not by the first claim.
-        let write = database.write(OPERATION).await?;
-        write.tx.rollback().await.map_err(fail)
+        // A file or folder that can't be written is found here and not by the first claim.
+        database.try_write(OPERATION).await
     }
 
     async fn acquire(&self, request: &AcquireRequest<'_>) -> Result<Acquired> {

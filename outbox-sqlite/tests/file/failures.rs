@@ -70,7 +70,9 @@ async fn a_busy_file_is_waited_for_off_the_runtime_and_then_told() {
     assert!(!error.kind().needs_operator());
     let ticks = ticks.load(Ordering::Relaxed);
     assert!(ticks >= 10, "the runtime stood still: {ticks} ticks");
-    // What only reads does not wait for a writer.
+    // What only reads, or asks whether it could write, does not wait for a writer.
+    let checked = tokio::time::timeout(Duration::from_millis(200), queue.check());
+    checked.await.expect("a check waited").unwrap();
     assert!(lane.claim(LIMIT).await.unwrap().is_empty());
     assert_eq!(queue.inspect(10).await.unwrap().in_flight.value, 1);
 
