@@ -53,6 +53,9 @@ pub struct Cleaned {
     pub more: bool,
     /// Another cleaner was at work: nothing was done, and nothing is known of what is left.
     pub busy: bool,
+    /// What keeps the store from staying in shape and what to do about it, for people. Events flow
+    /// all the same.
+    pub notice: Option<&'static str>,
 }
 
 impl Cleaned {
@@ -61,7 +64,7 @@ impl Cleaned {
         self.events == 0 && self.dedup_keys == 0 && self.partitions == 0
     }
 
-    /// What several steps removed; `more` and `busy` are those of the last.
+    /// What several steps removed; the rest is the last one's.
     #[must_use]
     pub fn and(self, next: Self) -> Self {
         Self {
@@ -109,6 +112,7 @@ mod tests {
             partitions: 1,
             more: true,
             busy: false,
+            notice: Some("a"),
         };
         let last = Cleaned {
             busy: true,
@@ -116,7 +120,7 @@ mod tests {
         };
         let both = step.and(step).and(last);
         assert_eq!((both.events, both.dedup_keys, both.partitions), (4, 6, 2));
-        assert_eq!((both.more, both.busy), (false, true));
+        assert_eq!((both.more, both.busy, both.notice), (false, true, None));
         assert!(last.is_empty() && !both.is_empty());
     }
 }

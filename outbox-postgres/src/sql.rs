@@ -173,6 +173,7 @@ pub(crate) struct SchemaStatements {
     pub(crate) clean_count_old: Statement,
     pub(crate) partition_state: Statement,
     pub(crate) partition_missing: Statement,
+    pub(crate) partition_full: Statement,
     pub(crate) partition_over: Statement,
     pub(crate) partition_gone: Statement,
 }
@@ -201,6 +202,7 @@ impl SchemaStatements {
             clean_count_old: clean(file!("clean_count"), "true", &old.replace("$5", "$4")),
             partition_state: make(PARTITION_STATE),
             partition_missing: make(file!("partition_missing")),
+            partition_full: make(file!("partition_full")),
             partition_over: make(file!("partition_over")),
             partition_gone: make(file!("partition_gone")),
             clean_count_dedup: make(file!("clean_count_dedup")),

@@ -75,6 +75,9 @@ pub(crate) async fn run(args: &PurgeArgs, config: StoreConfig) -> Result<(), Fai
             return Err(stopped(total, ""));
         }
     }
+    if let Some(notice) = total.notice {
+        steps.warn(notice);
+    }
     steps.finish();
     print(&format!("{} removed\n", told(total)))
 }

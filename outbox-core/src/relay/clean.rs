@@ -27,6 +27,7 @@ pub(super) struct Cleaner<'a> {
     outage: Outage,
     /// A failure that only an operator can end was told, and nothing has succeeded since.
     refusal_told: bool,
+    notice: Notice,
     /// What was removed and not told yet.
     untold: Cleaned,
     lines: Quiet,
@@ -45,6 +46,7 @@ impl<'a> Cleaner<'a> {
             jitter,
             outage: Outage::default(),
             refusal_told: false,
+            notice: Notice::default(),
             untold: Cleaned::default(),
             lines: Quiet::new(1, Duration::from_secs(60)),
         }
@@ -91,6 +93,9 @@ impl<'a> Cleaner<'a> {
         }
         self.untold = self.untold.and(cleaned);
         self.refusal_told = false;
+        if let Some(notice) = self.notice.news(cleaned) {
+            warn!(store, notice, "the store can't be kept in shape");
+        }
         if let Some(ended) = self.outage.ended()
             && let Some(suppressed) = ended.line
         {
@@ -129,5 +134,46 @@ impl<'a> Cleaner<'a> {
             store,
             events, dedup_keys, partitions, "removed what was delivered and old"
         );
+    }
+}
+
+/// The last notice of the store: told when it changes.
+#[derive(Debug, Default)]
+struct Notice(Option<&'static str>);
+
+impl Notice {
+    fn news(&mut self, cleaned: Cleaned) -> Option<&'static str> {
+        // One that is busy knows of nothing.
+        if cleaned.busy || self.0 == cleaned.notice {
+            return None;
+        }
+        self.0 = cleaned.notice;
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i8_a_notice_is_told_when_it_changes() {
+        let step = |notice, busy| Cleaned {
+            busy,
+            notice,
+            ..Cleaned::default()
+        };
+        let mut notice = Notice::default();
+        for (step, told) in [
+            (step(None, false), None),
+            (step(Some("a"), false), Some("a")),
+            (step(None, true), None),
+            (step(Some("a"), false), None),
+            (step(Some("b"), false), Some("b")),
+            (step(None, false), None),
+            (step(Some("b"), false), Some("b")),
+        ] {
+            assert_eq!(notice.news(step), told, "{step:?}");
+        }
     }
 }

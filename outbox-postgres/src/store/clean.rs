@@ -56,6 +56,7 @@ impl Retention for PgQueue {
             return Ok(Cleaned {
                 partitions: kept.dropped,
                 more: true,
+                notice: kept.notice,
                 ..Cleaned::default()
             });
         }
@@ -96,6 +97,7 @@ impl Retention for PgQueue {
             events: events.unsigned_abs(),
             dedup_keys: dedup_keys.unsigned_abs(),
             more: goes_on || dedup_keys >= rows_max,
+            notice: kept.notice,
             ..Cleaned::default()
         })
     }

@@ -23,6 +23,11 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Rows of the default partition that are read and moved under a lock: some 50 ms of work.
 const STRAY_ROWS_MAX: i64 = 2_000;
 
+const NOT_OWNED: &str =
+    "the table's partitions belong to another role: let it run `outbox purge` once a day";
+const DIFFERENT: &str = "the table is not as store.partitions says: the database's state counts, the setting only when `outbox migrate` makes it of an empty table";
+const STRAYS: &str = "the partition queue_default holds too many rows to move them while writers wait: no partition is made until they are delivered and cleaned";
+
 /// The time that one partition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
@@ -64,6 +69,7 @@ pub(crate) struct Upkeep(Mutex<Known>);
 struct Known {
     due: Option<Instant>,
     span: Option<Span>,
+    notice: Option<&'static str>,
 }
 
 /// What a step has to know.
@@ -72,6 +78,7 @@ pub(crate) struct Kept {
     /// Set where whole partitions are dropped: rows of younger ones are not deleted one by one.
     pub(crate) span: Option<Span>,
     pub(crate) dropped: u64,
+    pub(crate) notice: Option<&'static str>,
 }
 
 impl Kept {
@@ -90,22 +97,26 @@ impl Queue {
             return Ok(Kept {
                 span: drops(known.span, retention),
                 dropped: 0,
+                notice: known.notice,
             });
         }
-        let span = self.owned_span().await?;
+        let (span, mut notice) = self.owned_span().await?;
         let mut dropped = 0;
         if let Some(span) = span {
-            self.make_partitions(span).await?;
+            if !self.make_partitions(span).await? {
+                notice = Some(STRAYS);
+            }
             if drops(Some(span), retention).is_some() {
                 dropped = u64::from(self.drop_oldest(retention).await?);
             }
         }
         // The next old one goes with the next step.
         let due = (dropped == 0).then_some(now + INTERVAL);
-        *self.upkeep.0.lock().unwrap_or_else(PoisonError::into_inner) = Known { due, span };
+        *self.upkeep.0.lock().unwrap_or_else(PoisonError::into_inner) = Known { due, span, notice };
         Ok(Kept {
             span: drops(span, retention),
             dropped,
+            notice,
         })
     }
 
@@ -114,12 +125,12 @@ impl Queue {
         &self,
         retention: Duration,
     ) -> Result<Option<&'static str>> {
-        let span = self.owned_span().await?;
+        let (span, _) = self.owned_span().await?;
         Ok(drops(span, retention).map(Span::name))
     }
 
-    /// How long partitions are, where there are any and this role may change them.
-    async fn owned_span(&self) -> Result<Option<Span>> {
+    /// How long partitions are, where there are any and this role may change them, and what to tell of it.
+    async fn owned_span(&self) -> Result<(Option<Span>, Option<&'static str>)> {
         const OPERATION: &str = "look at partitions";
         let query = sqlx::query(self.schema_statements.partition_state.text());
         let row = self.database.row(OPERATION, query).await?;
@@ -134,16 +145,31 @@ impl Queue {
             (_, Partitions::Monthly) => Span::Month,
             _ => Span::Day,
         };
-        Ok((is("partitioned")? && is("owned")?).then_some(span))
+        let (partitioned, owned) = (is("partitioned")?, is("owned")?);
+        let setting = self.config.partitions;
+        let wanted = match span {
+            _ if !partitioned => Partitions::None,
+            Span::Day => Partitions::Daily,
+            Span::Month => Partitions::Monthly,
+        };
+        let notice = match () {
+            () if partitioned && !owned => Some(NOT_OWNED),
+            // Nobody must write down what is so by default.
+            () if setting != wanted && setting != Partitions::None => Some(DIFFERENT),
+            () => None,
+        };
+        Ok(((partitioned && owned).then_some(span), notice))
     }
 
-    async fn make_partitions(&self, span: Span) -> Result<()> {
+    /// False when the default partition is too full for that.
+    async fn make_partitions(&self, span: Span) -> Result<bool> {
         const OPERATION: &str = "make a partition";
         let query = sqlx::query(self.schema_statements.partition_missing.text())
             .bind(span.name())
             .bind(span.ahead())
             .bind(STRAY_ROWS_MAX);
-        for row in self.database.rows(OPERATION, query).await? {
+        let missing = self.database.rows(OPERATION, query).await?;
+        for row in &missing {
             let text = |name: &str| {
                 let value = row.try_get::<String, _>(name);
                 value.map_err(|error| self.database.fail(OPERATION, &error))
@@ -153,7 +179,12 @@ impl Queue {
                 .replace("{upper}", &text("upper_bound")?);
             self.unless_locked(OPERATION, statement).await?;
         }
-        Ok(())
+        let full = sqlx::query(self.schema_statements.partition_full.text()).bind(STRAY_ROWS_MAX);
+        let row = self.database.row(OPERATION, full).await?;
+        let full: bool = row
+            .try_get("full")
+            .map_err(|error| self.database.fail(OPERATION, &error))?;
+        Ok(!full)
     }
 
     /// Drops the oldest partition of which nothing is needed any more; whether there was one.

@@ -90,9 +90,12 @@ async fn an_empty_table_becomes_one_of_partitions_and_keeps_what_it_has() {
 
         // Now the database's state counts, whatever a configuration says.
         db.queue().await;
-        db.queue_with(|config| config.partitions = Partitions::Monthly)
+        let monthly = db
+            .queue_with(|config| config.partitions = Partitions::Monthly)
             .await;
-        clean(db).await;
+        let notice = monthly.clean(&DAY).await.unwrap().notice;
+        assert!(notice.is_some_and(|notice| notice.contains("store.partitions")));
+        assert_eq!(clean(db).await.notice, None);
         assert_eq!(leaves(db).await, "+0+1+2+3queue_default");
     })
     .await;
@@ -160,9 +163,15 @@ async fn a_full_default_partition_is_emptied_by_cleaning_first() {
         daily(db).await;
         rows(db, 2_500, "done", 9, 200).await;
         rows(db, 5, "pending", 9, 200).await;
-        assert_eq!(clean(db).await.events, 2_500);
+        let cleaned = clean(db).await;
+        assert_eq!(cleaned.events, 2_500);
+        assert!(
+            cleaned
+                .notice
+                .is_some_and(|notice| notice.contains("queue_default"))
+        );
         assert_eq!(leaves(db).await, "+0+1+2+3queue_default");
-        clean(db).await;
+        assert_eq!(clean(db).await.notice, None);
         assert_eq!(leaves(db).await, "-9+0+1+2+3queue_default");
         assert_eq!(db.count("pending").await, 5);
     })
@@ -244,6 +253,39 @@ async fn cleanup_lock_dropping_gives_up_rather_than_let_writers_wait() {
     .await;
 }
 
+/// A row that somebody inserts into an old partition after it was found to be over stays, and so does
+/// its partition: whether the drop gives up or looks again under its lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn i2_a_row_that_comes_before_the_drop_is_kept() {
+    with_database(async |db| {
+        daily(db).await;
+        rows(db, 1, "pending", 9, 0).await;
+        clean(db).await;
+        let old = "UPDATE outbox.queue SET status = 'done', processed_at = created_at";
+        for _ in 0..5 {
+            db.sql(old).await;
+            let mut late = db.pool.begin().await.unwrap();
+            sqlx::raw_sql(
+                "INSERT INTO outbox.queue (topic, event_type, created_at)
+                 SELECT 't', 'Late', min(created_at) FROM outbox.queue",
+            )
+            .execute(&mut *late)
+            .await
+            .unwrap();
+            let queue = PgQueue::connect(db.config()).await.unwrap();
+            let cleaning = tokio::spawn(async move { queue.clean(&DAY).await });
+            let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+            while !cleaning.is_finished() && db.number(waits).await == 0 {}
+            late.commit().await.unwrap();
+            assert_eq!(cleaning.await.unwrap().unwrap().partitions, 0);
+            assert_eq!(db.count("pending").await, 1);
+        }
+        db.sql(old).await;
+        assert_eq!(clean(db).await.partitions, 1);
+    })
+    .await;
+}
+
 /// A relay's role that does not own the table cleans rows, and the owner's purge does the rest.
 #[tokio::test]
 async fn partitions_of_another_owner_are_left_alone() {
@@ -264,7 +306,13 @@ async fn partitions_of_another_owner_are_left_alone() {
         let cleaned = queue.clean(&DAY).await;
         db.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
             .await;
-        assert_eq!(cleaned.unwrap().events, 3);
+        let cleaned = cleaned.unwrap();
+        assert_eq!(cleaned.events, 3);
+        assert!(
+            cleaned
+                .notice
+                .is_some_and(|notice| notice.contains("outbox purge"))
+        );
         assert_eq!(leaves(db).await, "+0+1+2+3queue_default");
     })
     .await;
