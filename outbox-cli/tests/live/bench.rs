@@ -227,6 +227,7 @@ fn what_cannot_be_measured_is_told_before_anything_is_written() {
         ["--events", "0"],
         ["--events", "1000001"],
         ["--keys", "0"],
+        ["--size", "4000000000"],
     ] {
         let ended = bench.run(&wrong);
         assert_eq!(ended.code, Some(2), "{ended:?}");

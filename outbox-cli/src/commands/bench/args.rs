@@ -12,6 +12,9 @@ use crate::{
 /// Each event is remembered until the end, with its times: about 60 bytes.
 const EVENTS_MAX: i64 = 1_000_000;
 
+/// More than any broker takes; the limits of an event are lower and tell themselves.
+const SIZE_MAX: i64 = 16 << 20;
+
 /// More sessions than that are a test of the database, and few servers admit them.
 const WRITERS_MAX: i64 = 100;
 
@@ -21,7 +24,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=EVENTS_MAX))]
     pub(crate) events: u32,
     /// Bytes of each payload.
-    #[arg(long, default_value_t = 256, value_name = "BYTES")]
+    #[arg(long, default_value_t = 256, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=SIZE_MAX))]
     pub(crate) size: u32,
     /// Different keys, in turn.
     #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
