@@ -31,6 +31,10 @@ BEGIN
 END
 $outbox$;
 
+-- Firing the trigger takes no right; making another one does. Else whoever may use the schema could
+-- put it on a table of his own and take keys by it, so that events of others are left out.
+REVOKE EXECUTE ON FUNCTION {schema}.dedup() FROM PUBLIC;
+
 CREATE TRIGGER queue_dedup BEFORE INSERT ON {schema}.queue
     FOR EACH ROW WHEN (NEW.dedup_key IS NOT NULL)
     EXECUTE FUNCTION {schema}.dedup();

@@ -315,6 +315,37 @@ async fn a_role_that_may_only_insert_can_enqueue() {
 }
 
 #[tokio::test]
+async fn a_writer_takes_dedup_keys_by_its_events_alone() {
+    with_database(async |db| {
+        db.queue().await;
+        let role = writer(db).await;
+        let mut tx = db.pool.begin().await.unwrap();
+        let mut run = async |sql: String| sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await;
+        run(format!("SET LOCAL ROLE {role}")).await.unwrap();
+        let written = run(
+            "INSERT INTO outbox.queue (topic, event_type, dedup_key) VALUES ('t', 'T', 'k')".into(),
+        )
+        .await;
+        run("CREATE TEMP TABLE mine (dedup_key text, event_id uuid)".into())
+            .await
+            .unwrap();
+        let taken = run(
+            "CREATE TRIGGER take BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION outbox.dedup()"
+                .into(),
+        )
+        .await;
+        tx.rollback().await.unwrap();
+        db.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+            .await;
+        assert_eq!(written.unwrap().rows_affected(), 1);
+        let refused = taken.unwrap_err();
+        let code = refused.as_database_error().and_then(|error| error.code());
+        assert_eq!(code.as_deref(), Some("42501"), "{refused}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn without_a_schema_it_says_so() {
     with_database(async |db| {
         let mut tx = db.pool.begin().await.unwrap();
