@@ -6,7 +6,10 @@ use std::{
 };
 
 use outbox_core::{DeadFilter, Error, Health, OutboxStore, Relay};
-use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::{
+    task::{JoinError, JoinHandle, JoinSet},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -28,7 +31,8 @@ use crate::{
 /// How often the end is looked for. No figure depends on it: each event has its own times.
 const TURN: Duration = Duration::from_millis(20);
 
-/// After this long without a delivery it is looked whether there is still something to wait for.
+/// After this long without a delivery, and then as often, it is looked whether there is still something
+/// to wait for. A look takes no longer either: a store that hangs must not hold up signals.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The longest part with events written while they are relayed, unless the writers are too slow.
@@ -202,6 +206,7 @@ impl Run<'_> {
         relaying: Option<&Relaying>,
     ) -> Result<End, Failure> {
         let (mut last, mut since) = (None, Instant::now());
+        let mut looked_at = since;
         loop {
             while let Some(ended) = writers.try_join_next() {
                 ended.map_err(|panic| failed(&panic))??;
@@ -231,8 +236,11 @@ impl Run<'_> {
             if since.elapsed() > self.args.timeout {
                 return Ok(End::TimedOut);
             }
-            if since.elapsed() > QUIET && writers.is_empty() && self.nothing_left().await {
-                return Ok(End::Gone);
+            if writers.is_empty() && since.max(looked_at).elapsed() > QUIET {
+                if timeout(QUIET, self.nothing_left()).await == Ok(true) {
+                    return Ok(End::Gone);
+                }
+                looked_at = Instant::now();
             }
             steps.pause(TURN).await;
         }
