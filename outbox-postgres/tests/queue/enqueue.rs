@@ -339,8 +339,8 @@ async fn a_writer_takes_dedup_keys_by_its_events_alone() {
             .await;
         assert_eq!(written.unwrap().rows_affected(), 1);
         let refused = taken.unwrap_err();
-        let code = refused.as_database_error().and_then(|error| error.code());
-        assert_eq!(code.as_deref(), Some("42501"), "{refused}");
+        let refused = refused.as_database_error().unwrap();
+        assert_eq!(refused.code().as_deref(), Some("42501"), "{refused}");
     })
     .await;
 }
