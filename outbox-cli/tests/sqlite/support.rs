@@ -63,14 +63,19 @@ impl Place {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// Starts a relay with four lanes that appends what it publishes to the file of all relays here.
-    pub(crate) fn relay(&self, lease: &str) -> Program {
+    /// A relay with four lanes.
+    pub(crate) fn relay_command(&self, lease: &str) -> Command {
         let mut command = self.command(&["relay", "--publisher", "stdout"]);
         command
             .env("OUTBOX__STORE__LEASE", lease)
             .env("OUTBOX__STORE__WORKERS", "4")
             .env("OUTBOX__RELAY__BATCH_EVENTS_MAX", "20");
-        self.start(command)
+        command
+    }
+
+    /// Starts a relay with four lanes that appends what it publishes to the file of all relays here.
+    pub(crate) fn relay(&self, lease: &str) -> Program {
+        self.start(self.relay_command(lease))
     }
 
     /// Starts a relay of other settings.
