@@ -43,7 +43,7 @@ pub(crate) struct CleanArgs {
     #[arg(long, default_value_t = CleanRequest::ROWS_MAX)]
     rows: u32,
     /// Pause behind a step, in times of what the step took; the relay's own by default.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 3)]
     rest: u32,
 }
 

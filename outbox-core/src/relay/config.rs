@@ -37,7 +37,7 @@ pub struct RelayConfig {
     /// How often depth and age are read for the metrics. Default 10 s.
     pub inspect_interval: Duration,
     /// How often what is delivered and old is removed from the store. Default 1 min: removing begins
-    /// then, and goes on in small steps until nothing is left, at most half of the time at work.
+    /// then, and goes on in small steps until nothing is left, at most a quarter of the time at work.
     pub clean_interval: Duration,
     /// How long delivered events are kept. Default 1 day; zero: removed as soon as possible.
     pub retention: Duration,

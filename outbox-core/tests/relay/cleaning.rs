@@ -90,7 +90,7 @@ async fn delivered_events_are_kept_for_their_retention_and_then_removed_in_steps
 
 /// A relay that is never idle, and whose store grows as fast as it is cleaned.
 #[tokio::test(start_paused = true)]
-async fn it_cleans_under_load_and_rests_as_long_as_it_works() {
+async fn it_cleans_under_load() {
     let lines = Lines::default();
     let _guard = lines.follow();
     let (memory, store) = stores();
@@ -120,7 +120,7 @@ async fn it_cleans_under_load_and_rests_as_long_as_it_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_is_followed_by_a_pause_as_long_as_it_took() {
+async fn a_step_is_followed_by_a_pause_three_times_as_long() {
     let (memory, store) = stores();
     commit_many(&memory, 20_000);
     let publisher_done = relay(&store, 60 * MINUTE);
@@ -142,7 +142,7 @@ async fn a_step_is_followed_by_a_pause_as_long_as_it_took() {
         sleep(Duration::from_millis(1)).await;
     }
     let ten = began.elapsed();
-    assert!((took * 19..took * 21).contains(&ten), "{ten:?}");
+    assert!((took * 39..took * 41).contains(&ten), "{ten:?}");
     relay.stop().await;
 }
 

@@ -2,8 +2,15 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
 };
+
+use tracing::Dispatch;
+
+/// With one subscriber in the process, the thread that comes to a line first decides for all threads
+/// whether it is written; that of a test without a subscriber says no. With two, all are asked.
+static SECOND: LazyLock<Dispatch> =
+    LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish()));
 
 /// Lines of a log.
 #[derive(Clone, Default)]
@@ -22,6 +29,7 @@ impl io::Write for Lines {
 impl Lines {
     /// What is logged by this thread goes here while the guard lives.
     pub(crate) fn follow(&self) -> tracing::subscriber::DefaultGuard {
+        LazyLock::force(&SECOND);
         let lines = self.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
