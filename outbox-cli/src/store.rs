@@ -169,7 +169,6 @@ macro_rules! left_out {
                 )))
             }
 
-            #[expect(clippy::unused_async, reason = "the form of the one that connects")]
             pub(super) async fn open(_: StoreConfig) -> Result<Arc<dyn OutboxStore>, Failure> {
                 left_out()
             }
@@ -182,7 +181,6 @@ macro_rules! left_out {
                 left_out()
             }
 
-            #[expect(clippy::unused_async, reason = "the form of the one that connects")]
             pub(super) async fn writer(_: StoreConfig) -> Result<Arc<dyn Writer>, Failure> {
                 left_out()
             }

@@ -100,8 +100,8 @@ fn two_relays_publish_each_event_once_and_in_order() {
 /// The name under which a relay holds its lanes.
 fn worker(relay: &Program) -> String {
     let log = relay.log();
-    let words = log.iter().flat_map(|line| line.split_whitespace());
-    let name = words.filter_map(|word| word.strip_prefix("worker=")).next();
+    let mut words = log.iter().flat_map(|line| line.split_whitespace());
+    let name = words.find_map(|word| word.strip_prefix("worker="));
     name.unwrap_or_else(|| panic!("no worker in {log:?}"))
         .to_owned()
 }
