@@ -1,14 +1,14 @@
 //! Dead letters of stores that keep order: holding, skipping, requeue and discard.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use outbox_core::{BatchSource, DeadFilter, DeadReason, Verdict};
+use outbox_core::{BatchSource, DeadFilter, DeadReason, Event, Verdict};
 
 use crate::{
     ordered_suite::relay::Relay,
     store_suite::{
         StoreBench,
-        bench::{LONG, commit, dead, event, text, texts},
+        bench::{LONG, commit, dead, event, retry, text, texts},
     },
 };
 
@@ -27,6 +27,12 @@ async fn held(bench: &StoreBench) -> (std::sync::Arc<dyn crate::store_suite::Out
     (outbox, relay)
 }
 
+/// Dead letters, held events and keys on hold.
+async fn parked(relay: &Relay) -> [u64; 3] {
+    let state = relay.worker.store.inspect(100).await.expect("inspect");
+    [state.dead, state.held, state.blocked_keys].map(|count| count.value)
+}
+
 /// Case key-blocked-forever: followers of a dead event wait, visibly, while others flow.
 pub async fn key_blocked_forever(bench: &StoreBench) {
     let (outbox, mut relay) = held(bench).await;
@@ -35,29 +41,56 @@ pub async fn key_blocked_forever(bench: &StoreBench) {
         .work(BatchSource::Stream, &["A4", "B1"], |_| Verdict::Done)
         .await;
     relay.assert_nothing_due().await;
+    assert_eq!(parked(&relay).await, [1, 3, 1]);
     let store = &relay.worker.store;
-    let state = store.inspect(100).await.expect("inspect");
-    let counts = [state.dead, state.held, state.blocked_keys, state.pending];
-    assert_eq!(counts.map(|count| count.value), [1, 3, 1, 0]);
-    assert_eq!(
-        store
-            .list(
-                &ALL(),
-                outbox_core::Page {
-                    after: None,
-                    limit: 9
-                }
-            )
-            .await
-            .expect("list")
-            .len(),
-        1
-    );
+    assert_eq!(store.inspect(100).await.expect("inspect").pending.value, 0);
+    let page = outbox_core::Page {
+        after: None,
+        limit: 9,
+    };
+    assert_eq!(store.list(&ALL(), page).await.expect("list").len(), 1);
     assert_eq!(relay.worker.lane().blocked().await.expect("blocked"), ["A"]);
 }
 
-/// A requeued event goes before its held followers, and its key flows again.
-pub async fn i5_requeue_goes_before_its_followers(bench: &StoreBench) {
+/// Case key-blocked-forever: what orders events is the aggregate they are of, as many keys as there
+/// are aggregates, and a dead event holds those of its own aggregate and no other.
+pub async fn key_blocked_forever_keys_are_the_aggregates(bench: &StoreBench) {
+    const EVENTS: usize = 10_000;
+    const AGGREGATES: usize = 137;
+    let outbox = bench.fresh(LONG, 1).await;
+    let mut relay = Relay::start(&*outbox, "relay").await;
+    let aggregate = |n: usize| format!("order-{}", n % AGGREGATES);
+    let events: Vec<Event> = (0..EVENTS)
+        .map(|n| {
+            let event = Event::new("t", "Tested").aggregate("order", aggregate(n));
+            event.bytes(n.to_string()).expect("valid")
+        })
+        .collect();
+    commit(&*outbox, &events).await;
+
+    let mut keys = BTreeSet::new();
+    let mut done = 0;
+    let others = (0..EVENTS).filter(|n| n % AGGREGATES != 0).count();
+    while done < others {
+        let batch = relay.worker.claim_some(500).await;
+        keys.extend(batch.events.iter().map(|event| event.key.clone()));
+        let settlements = relay.verdicts(&batch, |event| match text(event).as_str() {
+            "0" => dead(DeadReason::Rejected, "no", true),
+            _ => Verdict::Done,
+        });
+        let delivered = settlements.iter().filter(|of| of.verdict == Verdict::Done);
+        done += delivered.count();
+        relay.settle(&batch, &settlements).await;
+    }
+    let aggregates: BTreeSet<_> = (0..EVENTS).map(|n| Some(aggregate(n))).collect();
+    assert_eq!((keys.len(), &keys), (AGGREGATES, &aggregates));
+    relay.assert_nothing_due().await;
+    let held = u64::try_from(EVENTS - others - 1).expect("a count");
+    assert_eq!(parked(&relay).await, [1, held, 1]);
+}
+
+/// Case key-blocked-forever: a requeued event goes before its held followers, and its key flows again.
+pub async fn key_blocked_forever_requeue_frees_it(bench: &StoreBench) {
     let (outbox, mut relay) = held(bench).await;
     assert_eq!(
         relay
@@ -78,6 +111,7 @@ pub async fn i5_requeue_goes_before_its_followers(bench: &StoreBench) {
         .work(BatchSource::Parked, &["A2", "A3"], |_| Verdict::Done)
         .await;
     assert_eq!(settled.unblocked, ["A"]);
+    assert_eq!(parked(&relay).await, [0, 0, 0]);
     commit(&*outbox, &[event("A", "A4")]).await;
     relay
         .work(BatchSource::Stream, &["A4"], |_| Verdict::Done)
@@ -104,8 +138,8 @@ pub async fn i5_a_requeued_event_may_die_again(bench: &StoreBench) {
     }
 }
 
-/// Discarding the dead event frees its followers, in order.
-pub async fn i5_discard_frees_the_followers(bench: &StoreBench) {
+/// Case key-blocked-forever: discarding the dead event frees its followers, in order.
+pub async fn key_blocked_forever_discard_frees_it(bench: &StoreBench) {
     let (outbox, mut relay) = held(bench).await;
     assert_eq!(
         relay
@@ -120,6 +154,7 @@ pub async fn i5_discard_frees_the_followers(bench: &StoreBench) {
         .work(BatchSource::Parked, &["A2", "A3"], |_| Verdict::Done)
         .await;
     assert_eq!(settled.unblocked, ["A"]);
+    assert_eq!(parked(&relay).await, [0, 0, 0]);
     commit(&*outbox, &[event("A", "A4")]).await;
     relay
         .work(BatchSource::Stream, &["A4"], |_| Verdict::Done)
@@ -188,18 +223,29 @@ pub async fn i5_skip_lets_followers_go(bench: &StoreBench) {
     relay.assert_nothing_due().await;
 }
 
-/// Skip of a retried event frees the followers that were held behind it.
-pub async fn i5_skip_frees_what_was_held(bench: &StoreBench) {
+/// Case key-blocked-forever: with skip, the followers that were held while the event was tried go when
+/// it is dead, and nothing holds the key.
+pub async fn key_blocked_forever_skip_frees_it(bench: &StoreBench) {
     let outbox = bench.fresh(LONG, 1).await;
     let mut relay = Relay::start(&*outbox, "relay").await;
-    commit(&*outbox, &["A1", "A2"].map(|n| event("A", n))).await;
-    let again = |_: &_| crate::store_suite::bench::retry(Duration::ZERO);
-    relay.work(BatchSource::Stream, &["A1", "A2"], again).await;
-    let skip = |_: &_| dead(DeadReason::AttemptsExhausted, "no", false);
+    let all = ["A1", "A2", "A3", "A4", "A5"];
+    commit(&*outbox, &all.map(|n| event("A", n))).await;
+    let again = |_: &_| retry(Duration::ZERO);
+    relay.work(BatchSource::Stream, &all, again).await;
+    assert_eq!(parked(&relay).await, [0, 4, 1]);
+    relay.work(BatchSource::Parked, &["A1"], again).await;
+    let skip = |event: &outbox_core::StoredEvent| {
+        assert_eq!(event.attempts, 3);
+        dead(DeadReason::AttemptsExhausted, "no", false)
+    };
     relay.work(BatchSource::Parked, &["A1"], skip).await;
     let settled = relay
-        .work(BatchSource::Parked, &["A2"], |_| Verdict::Done)
+        .work(BatchSource::Parked, &all[1..], |_| Verdict::Done)
         .await;
     assert_eq!(settled.unblocked, ["A"]);
-    assert_eq!(relay.worker.store.count(&ALL()).await.expect("count"), 1);
+    assert_eq!(parked(&relay).await, [1, 0, 0]);
+    commit(&*outbox, &[event("A", "A6")]).await;
+    relay
+        .work(BatchSource::Stream, &["A6"], |_| Verdict::Done)
+        .await;
 }

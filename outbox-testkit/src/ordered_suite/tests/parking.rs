@@ -36,7 +36,7 @@ pub async fn i5_events_come_in_commit_order(bench: &StoreBench) {
 
 /// Case retry-overtakes-key: followers wait while the first one's retry is not due, then go in
 /// order; afterwards the key flows from the stream again.
-pub async fn i5_retry_never_overtakes(bench: &StoreBench) {
+pub async fn retry_overtakes_key(bench: &StoreBench) {
     let outbox = bench.fresh(LONG, 1).await;
     let mut relay = Relay::start(&*outbox, "relay").await;
     commit(
