@@ -31,15 +31,25 @@ pub(crate) fn is_read(written: io::Result<()>) -> Result<bool, Failure> {
     }
 }
 
-/// Any text, fit for a terminal: control characters, which a row may hold, are shown as escapes.
+/// Any text, fit for a terminal: what a row may hold and nobody would see is shown as escapes.
 pub(crate) fn plain(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
-            let escape = c.is_control().then(|| c.escape_default());
+            let escape = is_unseen(c).then(|| c.escape_default());
             let same = escape.is_none().then_some(c);
             escape.into_iter().flatten().chain(same)
         })
         .collect()
+}
+
+/// Controls, and marks of Unicode that end lines, turn the direction of text or have no width: with them
+/// one topic can be made to look like another.
+fn is_unseen(c: char) -> bool {
+    let is_mark = matches!(
+        c,
+        '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    );
+    c.is_control() || is_mark
 }
 
 /// A duration for people: its two largest units.
@@ -83,6 +93,17 @@ mod tests {
         assert_eq!(duration(Duration::from_micros(1_500)), "1ms");
         assert_eq!(duration(Duration::from_millis(61_500)), "1m 1s");
         assert_eq!(duration(Duration::from_secs(93_784)), "1day 2h");
+    }
+
+    #[test]
+    fn no_text_looks_like_another_one() {
+        assert_eq!(plain("a\u{202e}cba\u{200b}"), "a\\u{202e}cba\\u{200b}");
+        assert_eq!(
+            plain("a\u{2028}b\u{2066}\u{feff}"),
+            "a\\u{2028}b\\u{2066}\\u{feff}"
+        );
+        let joined = "日本語 👩\u{200d}💻 می\u{200c}خواهم";
+        assert_eq!(plain(joined), joined, "joiners belong to the writing");
     }
 
     #[test]

@@ -24,10 +24,10 @@ const GROUPS_MAX: u32 = 50;
 /// Puts dead letters back.
 pub(crate) async fn requeue(args: &DeadBulkArgs, config: StoreConfig) -> Result<(), Failure> {
     let filter = selection(args, "requeue")?;
-    let store = store::open_to_change(config).await?;
     if args.dry_run {
-        return dry_run(&*store, &filter, Change::Requeue).await;
+        return dry_run(config, &filter, Change::Requeue).await;
     }
+    let store = store::open_to_change(config).await?;
     let total = in_steps(&*store, &filter, Change::Requeue).await?;
     finish(args, total, Change::Requeue)
 }
@@ -41,10 +41,10 @@ pub(crate) async fn discard(args: &DeadDiscardArgs, config: StoreConfig) -> Resu
              to see how many they are",
         ));
     }
-    let store = store::open_to_change(config).await?;
     if args.bulk.dry_run {
-        return dry_run(&*store, &filter, Change::Discard).await;
+        return dry_run(config, &filter, Change::Discard).await;
     }
+    let store = store::open_to_change(config).await?;
     let total = in_steps(&*store, &filter, Change::Discard).await?;
     finish(&args.bulk, total, Change::Discard)
 }
@@ -148,11 +148,8 @@ fn selection(args: &DeadBulkArgs, verb: &str) -> Result<DeadFilter, Failure> {
     Ok(filter)
 }
 
-async fn dry_run(
-    store: &dyn DeadLetters,
-    filter: &DeadFilter,
-    change: Change,
-) -> Result<(), Failure> {
+async fn dry_run(config: StoreConfig, filter: &DeadFilter, change: Change) -> Result<(), Failure> {
+    let store = store::open_to_read(config).await?;
     let count = store.count(filter).await?;
     let groups = store.groups(filter, GROUPS_MAX).await?;
     let mut text = format!("{count} would be {}\n", change.done());

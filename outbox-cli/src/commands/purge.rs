@@ -37,11 +37,12 @@ pub(crate) async fn run(args: &PurgeArgs, config: StoreConfig) -> Result<(), Fai
              --dry-run to see how many they are",
         ));
     }
-    let store = store::open_to_change(config).await?;
     if args.dry_run {
+        let store = store::open_to_read(config).await?;
         let found = store.removable(&request).await?;
         return print(&format!("{} would be removed\n", told(found)));
     }
+    let store = store::open_to_change(config).await?;
     let mut steps = Steps::new(
         Signals::listen()?,
         None,

@@ -1,6 +1,6 @@
 //! Durations as people write them: `500ms`, `30s`, `5m`, `1h 30m`.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -17,7 +17,19 @@ pub(crate) struct Span(pub(crate) Duration);
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_duration(&text).map(Self).map_err(de::Error::custom)
+        struct Written;
+        impl de::Visitor<'_> for Written {
+            type Value = Span;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a number with its unit as text, as in \"500ms\", \"30s\", \"5m\", \"1h\"",
+                )
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+                parse_duration(text).map(Span).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Written)
     }
 }

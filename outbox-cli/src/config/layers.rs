@@ -337,7 +337,7 @@ mod tests {
             (
                 "[store]\nlease = 30",
                 &[],
-                "error: configuration: wrong value of `store.lease` (outbox.toml line 2 column 9): invalid type: integer `30`, expected a string",
+                "error: configuration: wrong value of `store.lease` (outbox.toml line 2 column 9): invalid type: integer `30`, expected a number with its unit as text, as in \"500ms\"",
             ),
             (
                 "[store]\nlease = \"30\"",

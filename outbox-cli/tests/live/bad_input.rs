@@ -225,6 +225,17 @@ fn a_refused_permission_is_told() {
         role.1
     ));
     role.run("right", &enqueue).success();
+    // A right that only some commands take is named by them.
+    place.sql(&format!(
+        "GRANT SELECT ON outbox.migration TO {0}; GRANT SELECT, UPDATE ON outbox.queue TO {0};
+         INSERT INTO outbox.queue (topic, event_type, status) VALUES ('t', 'T', 'failed')",
+        role.1
+    ));
+    role.run("right", &["purge", "--dry-run"])
+        .failure(4, &["dedup", "needs=SELECT on the tables queue and dedup"]);
+    role.run("right", &["dead", "discard", "--all", "--yes"])
+        .failure(4, &["needs=DELETE on the table queue"]);
+    place.sql(&format!("REVOKE UPDATE ON outbox.queue FROM {}", role.1));
     // And whoever watches, this.
     place.sql(&format!(
         "GRANT SELECT ON ALL TABLES IN SCHEMA outbox TO {}",
@@ -236,6 +247,13 @@ fn a_refused_permission_is_told() {
             .contains("pending    1")
     );
     role.run("right", &["dead", "list"]).success();
+    role.run("right", &["purge", "--dry-run"]).success();
+    for change in ["requeue", "discard"] {
+        role.run("right", &["dead", change, "--all", "--dry-run"])
+            .success();
+        role.run("right", &["dead", change, "--all"])
+            .failure(if change == "requeue" { 4 } else { 2 }, &[]);
+    }
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use outbox_core::{CleanRequest, Cleaned, Error, ErrorKind, Result, Retention};
+use outbox_core::{CleanRequest, Cleaned, Result, Retention};
 use sqlx::Row as _;
 
-use super::PgQueue;
+use super::{PgQueue, database::needing};
 use crate::enqueue::micros;
 
 /// Where the next step looks. The steps of a round go through the table by id, up to the rows that are
@@ -74,11 +74,9 @@ impl Retention for PgQueue {
         if let Some(span) = kept.span_name() {
             query = query.bind(span);
         }
-        let row = queue
-            .database
-            .row(OPERATION, query)
-            .await
-            .map_err(name_rights)?;
+        let row = queue.database.row(OPERATION, query).await.map_err(needing(
+            "SELECT, UPDATE and DELETE on the tables queue and dedup",
+        ))?;
         let wrong = |error: sqlx::Error| queue.database.fail(OPERATION, &error);
         let number = |name: &str| row.try_get::<i64, _>(name).map_err(wrong);
         if !row.try_get::<bool, _>("alone").map_err(wrong)? {
@@ -107,6 +105,7 @@ impl Retention for PgQueue {
         let database = &self.0.database;
         let statements = &self.0.schema_statements;
         let wrong = |error: sqlx::Error| database.fail(OPERATION, &error);
+        let rights = needing("SELECT on the tables queue and dedup");
         let mut found = Cleaned::default();
         let span = self.0.span_of_cleaning(request.retention).await?;
         let statement = match span {
@@ -122,7 +121,7 @@ impl Retention for PgQueue {
             if let Some(span) = span {
                 query = query.bind(span);
             }
-            let row = database.row(OPERATION, query).await?;
+            let row = database.row(OPERATION, query).await.map_err(&rights)?;
             let number = |name: &str| row.try_get::<i64, _>(name).map_err(wrong);
             found.events += number("events")?.unsigned_abs();
             if number("looked_at")? < COUNT_ROWS {
@@ -132,7 +131,7 @@ impl Retention for PgQueue {
         }
         let query =
             sqlx::query(statements.clean_count_dedup.text()).bind(micros(request.dedup_retention));
-        let row = database.row(OPERATION, query).await?;
+        let row = database.row(OPERATION, query).await.map_err(rights)?;
         let dedup_keys: i64 = row.try_get("dedup_keys").map_err(wrong)?;
         found.dedup_keys = dedup_keys.unsigned_abs();
         Ok(found)
@@ -141,17 +140,6 @@ impl Retention for PgQueue {
 
 /// Rows that one statement counts: far below the time limit of a statement.
 const COUNT_ROWS: i64 = 100_000;
-
-/// What the role of a relay may lack without being hindered in anything else.
-fn name_rights(error: Error) -> Error {
-    if error.kind() != ErrorKind::Unauthorized {
-        return error;
-    }
-    error.context(
-        "needs",
-        "SELECT, UPDATE and DELETE on the tables queue and dedup",
-    )
-}
 
 #[cfg(test)]
 mod tests {

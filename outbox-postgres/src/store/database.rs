@@ -23,6 +23,15 @@ pub(crate) struct Database {
 /// The server ends a statement at its own limit; ours is for a network that swallows everything.
 const NETWORK_GRACE: Duration = Duration::from_secs(5);
 
+/// Names the rights that a refused role lacks, which not every role needs: the server names the table
+/// alone.
+pub(super) fn needing(rights: &'static str) -> impl Fn(Error) -> Error {
+    move |error| match error.kind() {
+        ErrorKind::Unauthorized => error.context("needs", rights),
+        _ => error,
+    }
+}
+
 impl Database {
     pub(crate) fn new(pool: PgPool, statement_timeout: Duration) -> Self {
         let server = url::server(&pool.connect_options());

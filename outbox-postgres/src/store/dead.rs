@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::{
     PgQueue,
+    database::needing,
     row::{self, error_kind, instant, lossy_text, note},
 };
 use crate::{enqueue::micros, sql::Statement};
@@ -100,7 +101,10 @@ impl DeadLetters for PgQueue {
     async fn discard(&self, filter: &DeadFilter, limit: u32) -> Result<u64> {
         let statements = self.0.statements().await?;
         let query = filtered(&statements.dead_discard, filter).bind(i64::from(limit));
-        self.0.database.execute("discard dead letters", query).await
+        let discarded = self.0.database.execute("discard dead letters", query);
+        discarded
+            .await
+            .map_err(needing("DELETE on the table queue"))
     }
 }
 
