@@ -1,6 +1,7 @@
 //! What the tests are written in.
 
 pub(crate) mod child;
+mod file;
 pub(crate) mod inside;
 mod net;
 mod place;
@@ -16,6 +17,7 @@ use outbox_core::Event;
 use outbox_testkit::eventually;
 
 pub(crate) use self::{
+    file::File,
     inside::Inside,
     net::proxy,
     place::Place,
