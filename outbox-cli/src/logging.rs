@@ -14,9 +14,13 @@ use crate::{
 /// A further reader of what the program tells.
 pub(crate) type Tap = Box<dyn Layer<Registry> + Send + Sync>;
 
+/// A broken session of the driver's pool is a line each time: the relay tells the same, folded. Who
+/// names the target in the filter gets them.
+const DRIVER: &str = "sqlx_core::pool=error";
+
 /// Installs the subscriber for the whole process. Colours only on a terminal.
 pub(crate) fn init(config: &LogConfig, spans: Option<Tap>) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(&config.level).map_err(|_| {
+    let filter = EnvFilter::try_new(format!("{DRIVER},{}", config.level)).map_err(|_| {
         Failure::usage(
             "log.level is no filter — write error, warn, info, debug, trace, or targets as in \
              info,outbox_core=debug",

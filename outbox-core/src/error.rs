@@ -183,6 +183,11 @@ impl Error {
     pub fn failure_scope(&self) -> Scope {
         self.0.scope
     }
+    /// The server's own code for it, where the driver gave one.
+    pub(crate) fn code(&self) -> Option<&str> {
+        let mut context = self.0.context.iter();
+        context.find_map(|(name, value)| (*name == "code").then_some(value.as_str()))
+    }
     /// What was being done.
     pub fn operation(&self) -> &'static str {
         self.0.operation

@@ -111,7 +111,7 @@ impl<'a> Cleaner<'a> {
         let (store, kind) = (self.store.name(), error.kind());
         metrics::counter!(metric::STORE_FAILURES, "store" => store, "operation" => "clean", "kind" => kind.as_str())
             .increment(1);
-        let line = self.outage.failed(kind);
+        let line = self.outage.failed(error);
         if kind.needs_operator() && std::mem::replace(&mut self.refusal_told, true) {
             return;
         }

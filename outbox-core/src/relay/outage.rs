@@ -8,8 +8,8 @@ use std::sync::{
 
 use tokio::time::Instant;
 
-use super::quiet::{Quiet, QuietByKind};
-use crate::error::ErrorKind;
+use super::quiet::{Quiet, QuietByCause};
+use crate::error::Error;
 
 /// Counts an outage and bounds what is said of it.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Outage {
 struct Inner {
     since: Option<Instant>,
     failures: u64,
-    lines: QuietByKind,
+    lines: QuietByCause,
     /// A bound of its own: the last failure must not hide that it is over.
     ends: Quiet,
 }
@@ -45,7 +45,7 @@ impl Default for Outage {
             inner: Mutex::new(Inner {
                 since: None,
                 failures: 0,
-                lines: QuietByKind::default(),
+                lines: QuietByCause::default(),
                 ends: Quiet::for_loop(),
             }),
         }
@@ -54,12 +54,12 @@ impl Default for Outage {
 
 impl Outage {
     /// Counts a failure. Says whether to write a line about it, and how many were left out before.
-    pub(super) fn failed(&self, kind: ErrorKind) -> Option<u64> {
+    pub(super) fn failed(&self, error: &Error) -> Option<u64> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         self.failing.store(true, Ordering::Relaxed);
         inner.since.get_or_insert_with(Instant::now);
         inner.failures += 1;
-        inner.lines.line(kind)
+        inner.lines.line(error)
     }
 
     /// A call succeeded. Tells of the outage that it ends, if there was one.
@@ -83,16 +83,25 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::error::ErrorKind;
+
+    fn error(kind: ErrorKind) -> Error {
+        Error::new(kind, "claim", "no")
+    }
 
     #[tokio::test(start_paused = true)]
     async fn i8_an_outage_is_folded_and_counted() {
         let outage = Outage::default();
         assert_eq!(outage.ended(), None, "nothing has failed");
-        let lines = (0..100).filter_map(|_| outage.failed(ErrorKind::Unavailable));
+        let lines = (0..100).filter_map(|_| outage.failed(&error(ErrorKind::Unavailable)));
         assert_eq!(lines.count(), 2);
-        assert_eq!(outage.failed(ErrorKind::Timeout), Some(0), "another kind");
+        assert_eq!(
+            outage.failed(&error(ErrorKind::Timeout)),
+            Some(0),
+            "another kind"
+        );
         tokio::time::advance(Duration::from_secs(90)).await;
-        assert_eq!(outage.failed(ErrorKind::Unavailable), Some(98));
+        assert_eq!(outage.failed(&error(ErrorKind::Unavailable)), Some(98));
         let ended = Ended {
             failures: 102,
             down_ms: 90_000,
@@ -100,7 +109,7 @@ mod tests {
         };
         assert_eq!(outage.ended(), Some(ended));
         assert_eq!(outage.ended(), None, "told once");
-        outage.failed(ErrorKind::Unavailable);
+        outage.failed(&error(ErrorKind::Unavailable));
         let again = outage.ended().unwrap();
         assert_eq!((again.failures, again.down_ms), (1, 0));
     }
@@ -109,7 +118,7 @@ mod tests {
     async fn i8_ends_of_a_flapping_thing_are_bounded_too() {
         let outage = Outage::default();
         let told = (0..50).filter_map(|_| {
-            outage.failed(ErrorKind::Unavailable);
+            outage.failed(&error(ErrorKind::Unavailable));
             outage.ended().unwrap().line
         });
         assert_eq!(told.count(), 2);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 
 /// Lets a few lines through per window and counts the others.
 #[derive(Debug)]
@@ -49,14 +49,22 @@ impl Quiet {
     }
 }
 
-/// The same for each kind of failure by itself: one that goes on must not hide a new one.
-#[derive(Debug, Default)]
-pub(super) struct QuietByKind(BTreeMap<ErrorKind, Quiet>);
+/// Codes that are told apart at the most; any further one counts as its kind alone (I8).
+const CODES_MAX: usize = 16;
 
-impl QuietByKind {
-    /// As [`Quiet::line`], two lines a minute for each kind.
-    pub(super) fn line(&mut self, kind: ErrorKind) -> Option<u64> {
-        self.0.entry(kind).or_insert_with(Quiet::for_loop).line()
+/// The same for each cause by itself, a kind of failure with the server's code: one that goes on
+/// must not hide a new one, and a server that ends sessions and then admits none is two of a kind.
+#[derive(Debug, Default)]
+pub(super) struct QuietByCause(BTreeMap<(ErrorKind, Option<String>), Quiet>);
+
+impl QuietByCause {
+    /// As [`Quiet::line`], two lines a minute for each cause.
+    pub(super) fn line(&mut self, error: &Error) -> Option<u64> {
+        let mut cause = (error.kind(), error.code().map(ToOwned::to_owned));
+        if cause.1.is_some() && self.0.len() >= CODES_MAX && !self.0.contains_key(&cause) {
+            cause.1 = None;
+        }
+        self.0.entry(cause).or_insert_with(Quiet::for_loop).line()
     }
 }
 
@@ -75,11 +83,14 @@ mod tests {
     }
     #[tokio::test(start_paused = true)]
     async fn i8_a_failure_that_goes_on_does_not_hide_a_new_one() {
-        let mut quiet = QuietByKind::default();
-        let lines: usize = (0..100)
-            .filter_map(|_| quiet.line(ErrorKind::Unavailable))
-            .count();
+        let mut quiet = QuietByCause::default();
+        let error = |kind| Error::new(kind, "claim", "no");
+        let of = |code: u32| error(ErrorKind::Unavailable).context("code", code);
+        let lines: usize = (0..100).filter_map(|_| quiet.line(&of(1))).count();
         assert_eq!(lines, 2);
-        assert_eq!(quiet.line(ErrorKind::SchemaMissing), Some(0));
+        assert_eq!(quiet.line(&error(ErrorKind::SchemaMissing)), Some(0));
+        assert_eq!(quiet.line(&of(2)), Some(0), "another code");
+        let lines: usize = (0..1000).filter_map(|code| quiet.line(&of(code))).count();
+        assert!(lines <= 2 * CODES_MAX, "{lines}");
     }
 }

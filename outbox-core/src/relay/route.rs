@@ -16,7 +16,7 @@ use super::{
     health::Health,
     lane::LaneTask,
     outage::Outage,
-    quiet::{Quiet, QuietByKind},
+    quiet::{Quiet, QuietByCause},
     settle::store_pause,
     store_watch::StoreWatch,
     telemetry::Telemetry,
@@ -55,7 +55,7 @@ pub(super) struct RouteContext {
     /// Of the whole relay.
     store_watch: Arc<StoreWatch>,
     destination_outage: Outage,
-    topic_lines: Mutex<QuietByKind>,
+    topic_lines: Mutex<QuietByCause>,
     /// Events settled too late: no failure of the store, and no reason to be silent about one.
     lost_lines: Mutex<Quiet>,
     event_lines: Mutex<Quiet>,
@@ -65,9 +65,9 @@ fn line(quiet: &Mutex<Quiet>) -> Option<u64> {
     quiet.lock().unwrap_or_else(PoisonError::into_inner).line()
 }
 
-fn line_of(quiet: &Mutex<QuietByKind>, error: &Error) -> Option<u64> {
+fn line_of(quiet: &Mutex<QuietByCause>, error: &Error) -> Option<u64> {
     let mut quiet = quiet.lock().unwrap_or_else(PoisonError::into_inner);
-    quiet.line(error.kind())
+    quiet.line(error)
 }
 
 impl RouteContext {
@@ -128,7 +128,7 @@ impl RouteContext {
             route.open = true;
             route.last_error = Some(error.to_string());
         });
-        if let Some(suppressed) = self.destination_outage.failed(error.kind()) {
+        if let Some(suppressed) = self.destination_outage.failed(error) {
             let publisher = self.publisher.name();
             warn!(route = self.name, publisher, %error, suppressed, remedy = remedy(error.kind()), "destination failed, route paused");
         }
@@ -258,6 +258,11 @@ pub(super) async fn run_route(context: Arc<RouteContext>, stop: CancellationToke
             () = tokio::time::sleep_until(acquire_at) => {
                 acquire_at = Instant::now() + match acquire(&context, &stop, &mut held, &mut lanes, &mut tasks).await {
                     Ok(()) => {
+                        // A store may give lanes without a word to its database: that ends no other
+                        // call's outage.
+                        if failures > 0 {
+                            context.store_answered();
+                        }
                         failures = 0;
                         context.config.acquire_interval
                     }
@@ -292,7 +297,6 @@ async fn acquire(
         () = stop.cancelled() => return Ok(()),
         acquired = context.store.acquire(&request) => acquired?,
     };
-    context.store_answered();
     for id in acquired.surrender.into_iter().collect::<BTreeSet<_>>() {
         if let Some(token) = held.get(&id) {
             token.cancel();

@@ -45,7 +45,7 @@ impl StoreWatch {
         self.health.store(Some(error));
         ::metrics::counter!(metric::STORE_FAILURES, "store" => self.store, "operation" => operation, "kind" => kind.as_str())
             .increment(1);
-        if let Some(suppressed) = self.outage.failed(kind) {
+        if let Some(suppressed) = self.outage.failed(error) {
             warn!(route, %error, suppressed, remedy = remedy(kind), "store failed");
         }
     }

@@ -74,3 +74,54 @@ async fn a_store_whose_check_hangs_or_panics_is_asked_again() {
         relay.stop().await;
     }
 }
+
+/// Lanes may be given without a word to the database, as every few seconds in the queue layout.
+#[tokio::test(start_paused = true)]
+async fn a_store_whose_claims_fail_is_not_ready_because_it_gives_lanes() {
+    let lines = Lines::default();
+    let _guard = lines.follow();
+    let memory = one_lane();
+    let store = FaultyStore::new(Arc::new(memory.clone()));
+    let (relay, publisher) = start(&store);
+    sleep(Duration::from_secs(1)).await;
+    assert!(relay.health.ready());
+    let rule = |call: &StoreCall, _| {
+        (*call == StoreCall::Claim).then_some(StoreFault::Fail(ErrorKind::Unavailable))
+    };
+    store.script().rule(rule);
+    commit(&memory, &[("t", "k", "1")]);
+    sleep(Duration::from_secs(1)).await;
+    let acquired = store.script().count(StoreCall::Acquire);
+    for second in 0..60 {
+        assert!(!relay.health.ready(), "ready after {second} s");
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!(store.script().count(StoreCall::Acquire) > acquired + 5);
+    assert!(lines.with("store answers again").is_empty());
+    store.script().clear();
+    drained(&memory).await;
+    assert!(relay.health.ready(), "{:?}", relay.health.report());
+    assert_eq!(publisher.names(), ["1"]);
+    relay.stop().await;
+    assert_eq!(lines.with("store answers again").len(), 1);
+}
+
+/// With no lane at all, only the next lanes tell that the store is back.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_gave_no_lanes_is_ready_when_it_gives_them() {
+    let memory = one_lane();
+    let store = FaultyStore::new(Arc::new(memory.clone()));
+    store.script().rule(|call: &StoreCall, _| {
+        let is_down = matches!(call, StoreCall::Acquire | StoreCall::Claim);
+        is_down.then_some(StoreFault::Fail(ErrorKind::Unavailable))
+    });
+    let (relay, _) = start(&store);
+    sleep(Duration::from_secs(20)).await;
+    assert!(!relay.health.ready());
+    store.script().clear();
+    store
+        .script()
+        .rule(|call: &StoreCall, _| (*call == StoreCall::Claim).then_some(StoreFault::Hang));
+    sleep(Duration::from_secs(20)).await;
+    assert!(relay.health.ready(), "{:?}", relay.health.report());
+}

@@ -9,7 +9,7 @@ use sqlx::{
     postgres::{PgArguments, PgRow},
     query::Query,
 };
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 
 use crate::{error::from_sqlx, url};
 
@@ -86,10 +86,8 @@ impl Database {
     ) -> Result<Vec<PgRow>> {
         let mut connection = self.connection(operation).await?;
         let call = query.fetch_all(&mut *connection);
-        match timeout(self.call_timeout, call).await {
-            Ok(rows) => rows.map_err(|error| self.fail(operation, &error)),
-            Err(_) => Err(self.give_up(operation, &mut connection)),
-        }
+        let answer = timeout(self.call_timeout, call).await;
+        self.conclude(operation, answer, &mut connection)
     }
 
     /// Runs a statement and returns the one row that it always has.
@@ -112,36 +110,56 @@ impl Database {
     ) -> Result<u64> {
         let mut connection = self.connection(operation).await?;
         let call = query.execute(&mut *connection);
-        match timeout(self.call_timeout, call).await {
-            Ok(done) => done
-                .map(|done| done.rows_affected())
-                .map_err(|error| self.fail(operation, &error)),
-            Err(_) => Err(self.give_up(operation, &mut connection)),
-        }
+        let answer = timeout(self.call_timeout, call).await;
+        let done = self.conclude(operation, answer, &mut connection)?;
+        Ok(done.rows_affected())
     }
 
     /// Runs several statements in one message, and so in one transaction: all of them or none.
     pub(crate) async fn script(&self, operation: &'static str, text: String) -> Result<()> {
         let mut connection = self.connection(operation).await?;
         let call = sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection);
-        match timeout(self.call_timeout, call).await {
-            Ok(done) => done
-                .map(|_| ())
-                .map_err(|error| self.fail(operation, &error)),
-            Err(_) => Err(self.give_up(operation, &mut connection)),
-        }
+        let answer = timeout(self.call_timeout, call).await;
+        self.conclude(operation, answer, &mut connection)?;
+        Ok(())
     }
 
-    fn give_up(&self, operation: &'static str, connection: &mut PoolConnection<Postgres>) -> Error {
-        // Nothing more will come over it, so it must not take a place in the pool.
-        connection.close_on_drop();
-        Error::new(
-            ErrorKind::Timeout,
-            operation,
-            "no answer within the time limit",
-        )
-        .context("server", &self.server)
+    /// What a call answered. A session that is no good for the next call does not go back to the
+    /// pool: one that got no answer, one that the server ended, and one that began while the database
+    /// was read-only and would stay so.
+    fn conclude<T>(
+        &self,
+        operation: &'static str,
+        answer: Result<sqlx::Result<T>, Elapsed>,
+        connection: &mut PoolConnection<Postgres>,
+    ) -> Result<T> {
+        let (error, is_over) = match answer {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => {
+                let error = self.fail(operation, &error);
+                let is_over = ends_session(error.kind());
+                (error, is_over)
+            }
+            Err(_) => {
+                let what = "no answer within the time limit";
+                let error = Error::new(ErrorKind::Timeout, operation, what);
+                (error.context("server", &self.server), true)
+            }
+        };
+        if is_over {
+            connection.close_on_drop();
+        }
+        Err(error)
     }
+}
+
+/// Whether a failure of this kind is the session's and not the statement's.
+const fn ends_session(kind: ErrorKind) -> bool {
+    use ErrorKind as K;
+    matches!(
+        kind,
+        K::Unavailable | K::ConnectionLost | K::ReadOnly | K::Protocol | K::Configuration
+    )
 }
 
 /// A connection that goes back to the pool by [`give_back`](Self::give_back) only, and is closed when

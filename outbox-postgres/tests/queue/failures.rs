@@ -59,6 +59,30 @@ async fn a_standby_is_refused_by_check_and_claim() {
     assert_eq!(refused.failure_scope(), Scope::Destination);
 }
 
+/// A session keeps the default that it began with: one of a read-only hour would refuse claims for as
+/// long as it stays in the pool.
+#[tokio::test]
+async fn sessions_of_a_read_only_time_are_left() {
+    with_database(async |db| {
+        db.queue().await;
+        db.fill(1).await;
+        let alter = format!("ALTER DATABASE {}", db.name);
+        let set = format!("{alter} SET default_transaction_read_only = on");
+        db.sql(&set).await;
+        let mut config = db.config();
+        config.pool_size = 1;
+        let queue = PgQueue::connect(config).await.unwrap();
+        let lane = lane(&queue, "w").await;
+        let refused = lane.claim(limit(1)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ReadOnly, "{refused}");
+        let reset = format!("{alter} RESET default_transaction_read_only");
+        db.sql(&reset).await;
+        let batch = lane.claim(limit(1)).await.unwrap();
+        assert_eq!(batch.events.len(), 1);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn creds_in_log_each_way_to_fail_to_connect() {
     with_database(async |db| {
