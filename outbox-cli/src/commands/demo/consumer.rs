@@ -97,7 +97,8 @@ impl Consumer {
             customer: order.customer.to_owned(),
         });
         self.teller.fact(Mark::Good, "received", &told);
-        if inbox.answer_lost == Some(order.id) {
+        let is_lost = inbox.answer_lost.take_if(|lost| *lost == order.id);
+        if is_lost.is_some() {
             self.teller
                 .fact(Mark::Odd, "(lost)", "the answer to the relay");
             let lost = Error::new(ErrorKind::Timeout, "publish", "no answer came");
