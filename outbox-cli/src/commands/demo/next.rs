@@ -45,15 +45,15 @@ mod tests {
 
     #[test]
     fn words_are_quoted_where_a_shell_would_read_more_into_them() {
-        assert_eq!(word("/tmp/a-b_1.db"), "/tmp/a-b_1.db");
-        assert_eq!(word("/tmp/it's $1"), r"'/tmp/it'\''s $1'");
+        assert_eq!(word("/srv/a-b_1.db"), "/srv/a-b_1.db");
+        assert_eq!(word("/srv/it's $1"), r"'/srv/it'\''s $1'");
         assert_eq!(word(""), "''");
     }
 
     #[test]
     fn the_commands_name_the_program_as_it_was_called() {
-        let text = commands_of("target/release/outbox", Some("sqlite:/tmp/a b.db"));
-        let line = "\n  target/release/outbox --store-url 'sqlite:/tmp/a b.db' dead list\n";
+        let text = commands_of("target/release/outbox", Some("sqlite:/srv/a b.db"));
+        let line = "\n  target/release/outbox --store-url 'sqlite:/srv/a b.db' dead list\n";
         assert!(text.contains(line), "{text}");
         assert!(commands_of("outbox", None).contains("\n  outbox demo --keep\n"));
     }
