@@ -134,8 +134,9 @@ async fn promoted_behind(settings: impl FnOnce(Settings) -> Settings) -> Behind 
     replication.stall(Direction::ToClient);
     let late = numbered(&topic, EVENTS);
     pair.place.enqueue(&late).await;
-    until("all of it on the primary", async || {
-        pair.length(&pair.old, &topic).await >= 2 * EVENTS
+    // Not all of it: a relay that needs the replica pauses after the first batch.
+    until("some of it on the primary", async || {
+        pair.length(&pair.old, &topic).await > EVENTS
     })
     .await;
     Behind {
