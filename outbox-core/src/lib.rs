@@ -17,6 +17,7 @@ mod publisher;
 mod relay;
 mod retention;
 mod retry;
+mod schema;
 mod store;
 mod stored_event;
 mod topic;
@@ -38,6 +39,7 @@ pub use publisher::{Capabilities, OrderClass, Publisher};
 pub use relay::{Health, HealthReport, Relay, RelayBuilder, RelayConfig, Route, RouteHealth};
 pub use retention::{CleanRequest, Cleaned, Retention};
 pub use retry::{OnDead, RetryPolicy};
+pub use schema::check_schema;
 pub use store::{
     AcquireRequest, Acquired, Batch, BatchSource, BatchToken, ClaimLimit, DeadReason, FailureNote,
     Lane, LaneId, Migrated, OutboxStore, Position, Settled, Settlement, Store, Unreadable, Verdict,

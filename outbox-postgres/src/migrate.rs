@@ -1,6 +1,6 @@
 //! The schema's versions and how a database comes to the newest.
 
-use outbox_core::{Error, ErrorKind, Migrated, Result};
+use outbox_core::{Error, Migrated, Result, check_schema};
 use sqlx::{PgConnection, Row as _};
 
 use crate::sql::{Schema, SchemaStatements, script};
@@ -46,25 +46,6 @@ pub fn migrations(schema: &str) -> Result<Vec<Migration>> {
         .collect())
 }
 
-/// Says how a found version fits this program.
-pub(crate) fn judge(operation: &'static str, found: i32) -> Result<()> {
-    let (kind, what) = match found {
-        VERSION => return Ok(()),
-        0 => (ErrorKind::SchemaMissing, "no migration has been applied"),
-        older if older < VERSION => (
-            ErrorKind::SchemaOlder,
-            "the schema is older than this program",
-        ),
-        _ => (
-            ErrorKind::SchemaNewer,
-            "the schema is newer than this program",
-        ),
-    };
-    Err(Error::new(kind, operation, what)
-        .context("found", found)
-        .context("expected", VERSION))
-}
-
 /// Applies what is missing, in the transaction of this connection.
 pub(crate) async fn apply(
     connection: &mut PgConnection,
@@ -96,7 +77,7 @@ pub(crate) async fn apply(
         0
     };
     if from > VERSION {
-        judge("migrate", from)?;
+        check_schema("migrate", from, VERSION)?;
     }
     for (version, (_, text)) in (1..).zip(SCRIPTS) {
         if version > from {
@@ -125,22 +106,5 @@ mod tests {
             assert!(migration.sql.contains(&mark), "{mark}");
             assert!(!migration.sql.contains("{schema}"));
         }
-    }
-
-    #[test]
-    fn versions_are_judged() {
-        assert!(judge("check", VERSION).is_ok());
-        assert_eq!(
-            judge("check", 0).unwrap_err().kind(),
-            ErrorKind::SchemaMissing
-        );
-        assert_eq!(
-            judge("check", VERSION + 1).unwrap_err().kind(),
-            ErrorKind::SchemaNewer
-        );
-        assert_eq!(
-            judge("check", -1).unwrap_err().kind(),
-            ErrorKind::SchemaOlder
-        );
     }
 }

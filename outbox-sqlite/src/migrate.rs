@@ -1,6 +1,6 @@
 //! The schema's versions and how a file comes to the newest.
 
-use outbox_core::{Error, ErrorKind, Migrated, Result};
+use outbox_core::{Error, Migrated, Result, check_schema};
 use sqlx::{AssertSqlSafe, Row as _, SqliteConnection};
 
 /// The clock of this machine, read by SQLite: milliseconds since 1970.
@@ -45,25 +45,6 @@ pub fn migrations() -> Vec<Migration> {
         .collect()
 }
 
-/// Says how a found version fits this program.
-pub(crate) fn judge(operation: &'static str, found: i32) -> Result<()> {
-    let (kind, what) = match found {
-        VERSION => return Ok(()),
-        0 => (ErrorKind::SchemaMissing, "no migration has been applied"),
-        older if older < VERSION => (
-            ErrorKind::SchemaOlder,
-            "the schema is older than this program",
-        ),
-        _ => (
-            ErrorKind::SchemaNewer,
-            "the schema is newer than this program",
-        ),
-    };
-    Err(Error::new(kind, operation, what)
-        .context("found", found)
-        .context("expected", VERSION))
-}
-
 /// The version of the file; 0 when there is none.
 pub(crate) async fn found(connection: &mut SqliteConnection) -> sqlx::Result<i32> {
     let tables =
@@ -88,7 +69,7 @@ pub(crate) async fn apply(
 ) -> Result<Migrated> {
     let from = found(connection).await.map_err(&fail)?;
     if from > VERSION {
-        judge("migrate", from)?;
+        check_schema("migrate", from, VERSION)?;
     }
     for migration in migrations() {
         if migration.version > from {
@@ -116,18 +97,6 @@ mod tests {
             );
             assert!(migration.sql.contains(&mark), "{mark}");
             assert!(!migration.sql.contains("{now}"));
-        }
-    }
-
-    #[test]
-    fn versions_are_judged() {
-        assert!(judge("check", VERSION).is_ok());
-        for (found, kind) in [
-            (0, ErrorKind::SchemaMissing),
-            (VERSION + 1, ErrorKind::SchemaNewer),
-            (-1, ErrorKind::SchemaOlder),
-        ] {
-            assert_eq!(judge("check", found).unwrap_err().kind(), kind);
         }
     }
 }

@@ -23,6 +23,7 @@ use std::{
 use async_trait::async_trait;
 use outbox_core::{
     AcquireRequest, Acquired, Error, ErrorKind, LaneId, Migrated, Result, Scope, Store,
+    check_schema,
 };
 use sqlx::{
     ConnectOptions as _, PgPool, Row as _,
@@ -217,7 +218,7 @@ impl Store for PgQueue {
         if standby {
             return refuse(ErrorKind::ReadOnly, "the server is a standby");
         }
-        migrate::judge(OPERATION, version)?;
+        check_schema(OPERATION, version, migrate::VERSION)?;
         if !permitted {
             return refuse(
                 ErrorKind::Unauthorized,

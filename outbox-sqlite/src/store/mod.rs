@@ -19,7 +19,7 @@ mod topics;
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use outbox_core::{AcquireRequest, Acquired, Lane, Migrated, Result, Store};
+use outbox_core::{AcquireRequest, Acquired, Lane, Migrated, Result, Store, check_schema};
 use tokio::sync::Notify;
 
 use self::database::Database;
@@ -86,7 +86,7 @@ impl Store for SqliteQueue {
         let fail = |error: sqlx::Error| database.fail(OPERATION, &error);
         let mut connection = database.connection(OPERATION).await?;
         let version = migrate::found(&mut connection).await.map_err(fail)?;
-        migrate::judge(OPERATION, version)?;
+        check_schema(OPERATION, version, migrate::VERSION)?;
         drop(connection);
         // A file or folder that can't be written is found here and not by the first claim.
         database.try_write(OPERATION).await
