@@ -1,6 +1,6 @@
 //! `outbox bench`
 
-use std::{collections::BTreeSet, fs::File, net::SocketAddr, process::Stdio};
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use outbox_testkit::proxy::{Direction, FaultProxy};
 use redis::Commands;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Ended, Place, Running, Seen, arg, entries, field, redis, redis_url, run, terminal,
+    Ended, Place, Running, Seen, arg, entries, field, redis, redis_url, run, shows_a_bar,
 };
 
 const ALL: &str = "SELECT count(*) FROM outbox.queue";
@@ -474,18 +474,8 @@ fn a_second_signal_does_not_wait() {
 #[test]
 fn a_terminal_gets_a_bar_for_each_part() {
     let bench = Bench::new();
-    let (outside, inside) = terminal();
-    let mut command = bench.command(&redis_url(), &["--events", "50", "--rate", "50/s"]);
-    command
-        .env("TERM", "xterm")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::from(inside));
-    let mut child = command.spawn().unwrap();
-    drop(command);
-    let seen = Seen::read(File::from(outside));
-    seen.wait_for("the bar", |text| {
+    let command = bench.command(&redis_url(), &["--events", "50", "--rate", "50/s"]);
+    shows_a_bar(command, |text| {
         text.contains("writing and delivering") && text.contains(" left")
     });
-    assert!(child.wait().unwrap().success());
 }

@@ -1,10 +1,10 @@
 //! Bulk changes of dead letters: filters, steps, signals.
 
-use std::{cmp::Reverse, collections::BTreeMap, fs::File, process::Stdio};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use rustix::process::Signal;
 
-use crate::support::{Place, Running, Seen, terminal};
+use crate::support::{Place, Running, shows_a_bar};
 
 const COUNT: u64 = 2500;
 const DEAD: &str = "SELECT count(*) FROM outbox.queue WHERE status = 'failed'";
@@ -223,18 +223,8 @@ fn what_dies_again_meanwhile_is_not_taken_in_place_of_others() {
 #[test]
 fn a_terminal_gets_a_progress_bar_and_a_pipe_none() {
     let place = with_dead();
-    let (outside, inside) = terminal();
-    let mut command = place.command(&["dead", "requeue", "--all"]);
-    command
-        .env("TERM", "xterm")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::from(inside));
-    let mut child = command.spawn().unwrap();
-    drop(command);
-    let seen = Seen::read(File::from(outside));
-    seen.wait_for("the bar", |text| text.contains("/2,500"));
-    assert!(child.wait().unwrap().success());
+    let command = place.command(&["dead", "requeue", "--all"]);
+    shows_a_bar(command, |text| text.contains("/2,500"));
 
     let ended = place.outbox(&["dead", "discard", "--all", "--yes"]);
     assert_eq!(ended.stderr, "");

@@ -1,10 +1,8 @@
 //! `outbox purge`, and a relay that removes what it delivered.
 
-use std::{fs::File, process::Stdio};
-
 use rustix::process::Signal;
 
-use crate::support::{Place, Running, Seen, terminal};
+use crate::support::{Place, Running, shows_a_bar};
 
 const ALL: &str = "SELECT count(*) FROM outbox.queue";
 const DONE: &str = "SELECT count(*) FROM outbox.queue WHERE status = 'done'";
@@ -141,18 +139,8 @@ fn purge_says_that_another_cleaner_is_at_work_and_takes_its_turn() {
 #[test]
 fn a_terminal_gets_a_bar() {
     let place = with_done();
-    let (outside, inside) = terminal();
-    let mut command = place.command(&PURGE);
-    command
-        .env("TERM", "xterm")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::from(inside));
-    let mut child = command.spawn().unwrap();
-    drop(command);
-    let seen = Seen::read(File::from(outside));
-    seen.wait_for("the bar", |text| text.contains(" removed, "));
-    assert!(child.wait().unwrap().success());
+    let command = place.command(&PURGE);
+    shows_a_bar(command, |text| text.contains(" removed, "));
 }
 
 /// A relay whose configuration says how long to keep and how often to look.

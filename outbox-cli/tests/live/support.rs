@@ -1,6 +1,7 @@
 //! A database of its own for each test, and the program as a child process.
 
 use std::{
+    fs::File,
     io::{Read, Write},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -260,6 +261,21 @@ pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
     let flags = OFlags::RDWR | OFlags::NOCTTY;
     let inside = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
     (outside, inside)
+}
+
+/// Runs the command with its standard error on a terminal until that shows this, and to a good end.
+pub(crate) fn shows_a_bar(mut command: Command, shown: impl Fn(&str) -> bool) {
+    let (outside, inside) = terminal();
+    command
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(inside));
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let seen = Seen::read(File::from(outside));
+    seen.wait_for("the bar", shown);
+    assert!(child.wait().unwrap().success());
 }
 
 /// What a process writes, as it comes.
