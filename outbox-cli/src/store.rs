@@ -89,7 +89,8 @@ mod sqlite;
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use outbox_postgres::{DoneMode, Partitions, PgConfig, PgQueue};
+    use outbox_core::DoneMode;
+    use outbox_postgres::{Partitions, PgConfig, PgQueue};
 
     use super::{
         Arc, Enqueued, Event, Failure, OutboxStore, Result, StoreConfig, Writer, async_trait,
@@ -135,14 +136,7 @@ mod postgres {
         set(&mut config.lease, written.lease);
         set(&mut config.workers, written.workers);
         set(&mut config.event_bytes_max, written.event_bytes_max);
-        let done = written.keep_done.map(|keep| {
-            if keep {
-                DoneMode::Keep
-            } else {
-                DoneMode::Delete
-            }
-        });
-        set(&mut config.done, done);
+        set(&mut config.done, written.keep_done.map(DoneMode::kept));
         let partitions = written.partitions.map(|written| match written {
             Partitioning::None => Partitions::None,
             Partitioning::Daily => Partitions::Daily,

@@ -2,21 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use outbox_core::{Error, ErrorKind, Limits, Result};
+use outbox_core::{DoneMode, Error, ErrorKind, Limits, Result};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::{sql::Schema, url};
-
-/// What becomes of a delivered event's row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DoneMode {
-    /// It stays with the status `done`, for audit, until it is cleaned after its retention.
-    #[default]
-    Keep,
-    /// It is deleted as it is settled.
-    Delete,
-}
 
 /// Whether the table is one of partitions by the time of the insert (UTC).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

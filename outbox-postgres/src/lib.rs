@@ -16,10 +16,12 @@ mod store;
 mod url;
 
 #[cfg(feature = "sqlx")]
-pub use config::{DoneMode, Partitions, PgConfig};
+pub use config::{Partitions, PgConfig};
 #[cfg(feature = "sqlx")]
 pub use enqueue::PgOutbox;
 #[cfg(feature = "sqlx")]
 pub use migrate::{Migration, migrations};
+#[cfg(feature = "sqlx")]
+pub use outbox_core::DoneMode;
 #[cfg(feature = "sqlx")]
 pub use store::{PgLane, PgQueue};

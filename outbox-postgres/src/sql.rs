@@ -1,9 +1,7 @@
 //! The SQL texts, read from files and completed once for a schema.
 
-use outbox_core::{Error, ErrorKind, Result};
+use outbox_core::{DoneMode, Error, ErrorKind, Result};
 use sqlx::{AssertSqlSafe, SqlStr};
-
-use crate::config::DoneMode;
 
 /// A schema's name, checked and quoted.
 #[derive(Debug, Clone, PartialEq, Eq)]

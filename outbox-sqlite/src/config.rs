@@ -5,19 +5,8 @@ use std::{
     time::Duration,
 };
 
-use outbox_core::{Error, ErrorKind, Limits, Result};
+use outbox_core::{DoneMode, Error, ErrorKind, Limits, Result};
 use serde::{Deserialize, Deserializer, de::Error as _};
-
-/// What becomes of a delivered event's row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DoneMode {
-    /// It stays with the status `done`, for audit, until something deletes it.
-    #[default]
-    Keep,
-    /// It is deleted as it is settled.
-    Delete,
-}
 
 /// Settings of [`SqliteQueue`](crate::SqliteQueue). Only `url` has no default.
 ///

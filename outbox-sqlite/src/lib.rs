@@ -6,7 +6,8 @@ mod error;
 mod migrate;
 mod store;
 
-pub use config::{DoneMode, SqliteConfig};
+pub use config::SqliteConfig;
 pub use enqueue::SqliteOutbox;
 pub use migrate::{Migration, migrations};
+pub use outbox_core::DoneMode;
 pub use store::{SqliteLane, SqliteQueue};

@@ -1,6 +1,7 @@
 //! The store in a SQLite file.
 
-use outbox_sqlite::{DoneMode, SqliteConfig, SqliteQueue};
+use outbox_core::DoneMode;
+use outbox_sqlite::{SqliteConfig, SqliteQueue};
 
 use super::{
     Arc, Enqueued, Event, Failure, OutboxStore, Result, StoreConfig, Writer, async_trait, script,
@@ -51,14 +52,7 @@ fn settings(written: &StoreConfig) -> Result<SqliteConfig, Failure> {
     set(&mut config.lease, written.lease);
     set(&mut config.lanes, written.workers);
     set(&mut config.event_bytes_max, written.event_bytes_max);
-    let done = written.keep_done.map(|keep| {
-        if keep {
-            DoneMode::Keep
-        } else {
-            DoneMode::Delete
-        }
-    });
-    set(&mut config.done, done);
+    set(&mut config.done, written.keep_done.map(DoneMode::kept));
     Ok(config)
 }
 

@@ -22,7 +22,7 @@ use std::{
 
 use async_trait::async_trait;
 use outbox_core::{
-    AcquireRequest, Acquired, Error, ErrorKind, LaneId, Migrated, Result, Scope, Store,
+    AcquireRequest, Acquired, DoneMode, Error, ErrorKind, LaneId, Migrated, Result, Scope, Store,
     check_schema,
 };
 use sqlx::{
@@ -34,7 +34,7 @@ use tokio::sync::OnceCell;
 pub use self::lane::PgLane;
 use self::{clean::Cursor, database::Database, partition::Upkeep};
 use crate::{
-    config::{DoneMode, Partitions, PgConfig},
+    config::{Partitions, PgConfig},
     migrate,
     sql::{Schema, SchemaStatements, Statements, TextMode},
     url,

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use outbox_core::{
-    BatchSource, BatchToken, Error, ErrorKind, FailureNote, Result, Settled, Settlement, Verdict,
+    BatchSource, BatchToken, DoneMode, Error, ErrorKind, FailureNote, Result, Settled, Settlement,
+    Verdict,
 };
 use sqlx::{Row as _, SqliteConnection};
 
@@ -12,7 +13,7 @@ use super::{
     keys,
     topics::Scope,
 };
-use crate::{config::DoneMode, enqueue::millis};
+use crate::enqueue::millis;
 
 /// Answers of settled batches that are kept for a caller that lost one, in each lane.
 const ANSWERS_MAX: i64 = 64;
