@@ -1,12 +1,13 @@
 //! The event as a store hands it to a publisher.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
+    error::{Error, ErrorKind, Result},
     event::{Event, byte_len, check_fields},
     headers::Headers,
     limits::InvalidEvent,
@@ -91,6 +92,35 @@ impl StoredEvent {
         )
     }
 
+    /// [`check`](Self::check), and that the event is within a store's limit, counted as a writer counts:
+    /// a key that the store took from the aggregate id is one field of the writer's.
+    ///
+    /// # Errors
+    /// `InvalidEvent` names the field that is malformed; `TooLarge` as [`too_large`](Self::too_large).
+    pub fn check_read(&self, bytes_max: usize) -> Result<()> {
+        self.check()?;
+        let derived = self
+            .key
+            .as_ref()
+            .filter(|key| Some(*key) == self.aggregate_id.as_ref());
+        let bytes = self.byte_len() - derived.map_or(0, String::len);
+        if bytes > bytes_max {
+            return Err(Self::too_large(bytes, bytes_max));
+        }
+        Ok(())
+    }
+
+    /// What a store says of an event of so many bytes, also where it did not load it.
+    pub fn too_large(bytes: impl fmt::Display, limit: usize) -> Error {
+        Error::new(
+            ErrorKind::TooLarge,
+            "read event",
+            "the event is over the store's limit",
+        )
+        .context("bytes", bytes)
+        .context("limit", limit)
+    }
+
     /// Payload, headers and names together, in bytes: what batch limits count.
     pub fn byte_len(&self) -> usize {
         byte_len(
@@ -128,5 +158,17 @@ mod tests {
             change(&mut wrong);
             assert!(wrong.check().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_key_taken_from_the_aggregate_id_is_counted_once() {
+        let event = Event::new("t", "T").aggregate("order", "4711");
+        let event = event.bytes("x").unwrap();
+        let stored = StoredEvent::from_event(&event, Position(1), OffsetDateTime::UNIX_EPOCH);
+        assert_eq!(stored.key, stored.aggregate_id);
+        let bytes = stored.byte_len() - "4711".len();
+        stored.check_read(bytes).unwrap();
+        let error = stored.check_read(bytes - 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
     }
 }

@@ -1,7 +1,7 @@
 //! Rows as events. A row that SQL wrote may hold anything that the table's constraints allow, so
 //! nothing here trusts a value (I2): what can't be an event is told as such.
 
-use std::{fmt::Display, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use outbox_core::{
@@ -70,7 +70,7 @@ pub(crate) fn read(row: &PgRow, bytes_max: usize) -> Result<ReadRow> {
 fn event(row: &PgRow, position: Position, bytes_max: usize) -> Result<StoredEvent> {
     let stored_bytes = int4(row, Column::Bytes)?;
     if usize::try_from(stored_bytes).unwrap_or(usize::MAX) > bytes_max {
-        return Err(too_large(stored_bytes, bytes_max));
+        return Err(StoredEvent::too_large(stored_bytes, bytes_max));
     }
     let read_at_us = int8(row, Column::ReadAt)?;
     let headers = match raw(row, Column::Headers) {
@@ -102,27 +102,8 @@ fn event(row: &PgRow, position: Position, bytes_max: usize) -> Result<StoredEven
             Duration::from_micros(u64::try_from(us).unwrap_or(0))
         }),
     };
-    event.check()?;
-    // A key that was taken from the aggregate id is one field of the writer's.
-    let derived = event
-        .key
-        .as_ref()
-        .filter(|key| Some(*key) == event.aggregate_id.as_ref());
-    let bytes = event.byte_len() - derived.map_or(0, String::len);
-    if bytes > bytes_max {
-        return Err(too_large(bytes, bytes_max));
-    }
+    event.check_read(bytes_max)?;
     Ok(event)
-}
-
-fn too_large(bytes: impl Display, limit: usize) -> Error {
-    Error::new(
-        ErrorKind::TooLarge,
-        READ,
-        "the event is over the store's limit",
-    )
-    .context("bytes", bytes)
-    .context("limit", limit)
 }
 
 const READ: &str = "read event";

@@ -1,6 +1,6 @@
 //! Rows into events.
 
-use std::{fmt::Display, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use outbox_core::{
@@ -46,7 +46,7 @@ pub(crate) fn read(
 fn event(row: &SqliteRow, position: Position, bytes_max: usize, now: i64) -> Result<StoredEvent> {
     let stored_bytes = number(row, "bytes")?;
     if usize::try_from(stored_bytes).unwrap_or(usize::MAX) > bytes_max {
-        return Err(too_large(stored_bytes, bytes_max));
+        return Err(StoredEvent::too_large(stored_bytes, bytes_max));
     }
     let headers = match raw(row, "headers") {
         Some(json) => std::str::from_utf8(json)
@@ -74,31 +74,12 @@ fn event(row: &SqliteRow, position: Position, bytes_max: usize, now: i64) -> Res
         crashes: counter("crashes")?,
         failing_for: optional_number(row, "first_failed_at").map(|since| elapsed(since, now)),
     };
-    event.check()?;
-    // A key that was taken from the aggregate id is one field of the writer's.
-    let derived = event
-        .key
-        .as_ref()
-        .filter(|key| Some(*key) == event.aggregate_id.as_ref());
-    let bytes = event.byte_len() - derived.map_or(0, String::len);
-    if bytes > bytes_max {
-        return Err(too_large(bytes, bytes_max));
-    }
+    event.check_read(bytes_max)?;
     Ok(event)
 }
 
 fn payload(row: &SqliteRow) -> Option<Bytes> {
     raw(row, "payload").map(Bytes::copy_from_slice)
-}
-
-fn too_large(bytes: impl Display, limit: usize) -> Error {
-    Error::new(
-        ErrorKind::TooLarge,
-        READ,
-        "the event is over the store's limit",
-    )
-    .context("bytes", bytes)
-    .context("limit", limit)
 }
 
 fn invalid(what: &'static str) -> Error {
