@@ -77,11 +77,10 @@ pub(crate) async fn writer(config: StoreConfig) -> Result<Arc<dyn Writer>, Failu
 
 /// One version of a schema as a script for the database's own program.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn script(version: i32, name: &str, begin: &str, sql: &str) -> String {
-    format!(
-        "-- version {version}: {name}\n{begin};\n{}\nCOMMIT;\n\n",
-        sql.trim_end()
-    )
+fn script(migration: &outbox_core::Migration, begin: &str) -> String {
+    let outbox_core::Migration { version, name, sql } = migration;
+    let sql = sql.trim_end();
+    format!("-- version {version}: {name}\n{begin};\n{sql}\nCOMMIT;\n\n")
 }
 
 #[cfg(feature = "sqlite")]
@@ -112,7 +111,7 @@ mod postgres {
         let migrations = outbox_postgres::migrations(&schema)?;
         Ok(migrations
             .iter()
-            .map(|migration| script(migration.version, migration.name, "BEGIN", &migration.sql))
+            .map(|migration| script(migration, "BEGIN"))
             .collect())
     }
 

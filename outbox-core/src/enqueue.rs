@@ -1,6 +1,9 @@
 //! Writing events in the caller's own transaction.
 
-use crate::{error::Result, event::Event};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::Event,
+};
 
 /// What became of an event that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,4 +42,20 @@ pub trait Enqueue<Conn: ?Sized>: Send + Sync {
         conn: &mut Conn,
         events: &[Event],
     ) -> impl Future<Output = Result<Vec<Enqueued>>> + Send;
+}
+
+/// For who implements [`Enqueue`]: refuses to write where the driver sees no transaction. An event
+/// outside of one stays when the change that it tells of is rolled back.
+///
+/// # Errors
+/// `Configuration`, with what to do.
+pub fn demand_transaction(operation: &'static str, is_seen: bool) -> Result<()> {
+    if is_seen {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Configuration,
+        operation,
+        "the connection is in no transaction that the driver knows; pass &mut *tx of a transaction, or allow_autocommit",
+    ))
 }

@@ -30,7 +30,7 @@ pub use dead::{DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, Page
 pub use delivery::{Answer, Attempt, DeliveryState, Step, step};
 pub use directive::{Directive, classify, remedy};
 pub use done_mode::DoneMode;
-pub use enqueue::{Enqueue, Enqueued};
+pub use enqueue::{Enqueue, Enqueued, demand_transaction};
 pub use error::{Error, ErrorKind, Result, Scope};
 pub use event::{Event, EventBuilder};
 pub use headers::Headers;
@@ -41,7 +41,7 @@ pub use publisher::{Capabilities, OrderClass, Publisher};
 pub use relay::{Health, HealthReport, Relay, RelayBuilder, RelayConfig, Route, RouteHealth};
 pub use retention::{CleanRequest, Cleaned, Retention};
 pub use retry::{OnDead, RetryPolicy};
-pub use schema::check_schema;
+pub use schema::{Migration, check_schema};
 pub use store::{
     AcquireRequest, Acquired, Batch, BatchSource, BatchToken, ClaimLimit, DeadReason, FailureNote,
     Lane, LaneId, Migrated, OutboxStore, Position, Settled, Settlement, Store, Unreadable, Verdict,

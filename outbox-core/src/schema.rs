@@ -1,6 +1,17 @@
-//! Whether a store's schema is the one that a program works with.
+//! Schemas of stores: their versions, and whether one is what a program works with.
 
 use crate::error::{Error, ErrorKind, Result};
+
+/// One step from a version of the schema to the next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migration {
+    /// The version that it leads to, from 1.
+    pub version: i32,
+    /// What it brings.
+    pub name: &'static str,
+    /// Its text, complete: run in one transaction it does what the store does.
+    pub sql: String,
+}
 
 /// Says how the schema version that a store `found` (0: none) fits the one that this program expects.
 ///

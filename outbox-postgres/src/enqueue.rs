@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use outbox_core::{Enqueue, Enqueued, Error, ErrorKind, Event, Result};
+use outbox_core::{Enqueue, Enqueued, Error, ErrorKind, Event, Result, demand_transaction};
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection, Row as _};
 use uuid::Uuid;
@@ -55,16 +55,8 @@ impl PgOutbox {
         self
     }
 
-    /// An event outside a transaction stays when the change that it tells of is rolled back.
     fn demand_transaction(&self, connection: &PgConnection) -> Result<()> {
-        if self.autocommit || connection.is_in_transaction() {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Configuration,
-            OPERATION,
-            "the connection is in no transaction that the driver knows; pass &mut *tx of a transaction, or allow_autocommit",
-        ))
+        demand_transaction(OPERATION, self.autocommit || connection.is_in_transaction())
     }
 }
 

@@ -20,8 +20,8 @@ pub use config::{Partitions, PgConfig};
 #[cfg(feature = "sqlx")]
 pub use enqueue::PgOutbox;
 #[cfg(feature = "sqlx")]
-pub use migrate::{Migration, migrations};
+pub use migrate::migrations;
 #[cfg(feature = "sqlx")]
-pub use outbox_core::DoneMode;
+pub use outbox_core::{DoneMode, Migration};
 #[cfg(feature = "sqlx")]
 pub use store::{PgLane, PgQueue};

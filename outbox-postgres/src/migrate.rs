@@ -1,6 +1,6 @@
 //! The schema's versions and how a database comes to the newest.
 
-use outbox_core::{Error, Migrated, Result, check_schema};
+use outbox_core::{Error, Migrated, Migration, Result, check_schema};
 use sqlx::{PgConnection, Row as _};
 
 use crate::sql::{Schema, SchemaStatements, script};
@@ -18,17 +18,6 @@ const _: () = assert!(
     SCRIPTS.len() == VERSION as usize,
     "a version for every script"
 );
-
-/// One step from a version of the schema to the next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Migration {
-    /// The version that it leads to, from 1.
-    pub version: i32,
-    /// What it brings.
-    pub name: &'static str,
-    /// Its text, complete: run in one transaction it does what the store does.
-    pub sql: String,
-}
 
 /// All migrations of a schema, for printing and for tools that apply them themselves.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Enqueue, Enqueued, Error, ErrorKind, Event, Result};
+use outbox_core::{Enqueue, Enqueued, Event, Result, demand_transaction};
 use sqlx::{Connection as _, SqliteConnection};
 
 use crate::{error::from_sqlx, migrate::now};
@@ -44,16 +44,8 @@ impl SqliteOutbox {
         self
     }
 
-    /// An event outside a transaction stays when the change that it tells of is rolled back.
     fn demand_transaction(&self, connection: &SqliteConnection) -> Result<()> {
-        if self.autocommit || connection.is_in_transaction() {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Configuration,
-            OPERATION,
-            "the connection is in no transaction that the driver knows; pass &mut *tx of a transaction, or allow_autocommit",
-        ))
+        demand_transaction(OPERATION, self.autocommit || connection.is_in_transaction())
     }
 }
 

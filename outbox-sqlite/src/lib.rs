@@ -8,6 +8,6 @@ mod store;
 
 pub use config::SqliteConfig;
 pub use enqueue::SqliteOutbox;
-pub use migrate::{Migration, migrations};
-pub use outbox_core::DoneMode;
+pub use migrate::migrations;
+pub use outbox_core::{DoneMode, Migration};
 pub use store::{SqliteLane, SqliteQueue};

@@ -22,10 +22,7 @@ pub(super) fn migrations(schema: Option<&str>) -> Result<String, Failure> {
     refuse_schema(schema)?;
     Ok(outbox_sqlite::migrations()
         .iter()
-        .map(|migration| {
-            let begin = "BEGIN IMMEDIATE";
-            script(migration.version, migration.name, begin, &migration.sql)
-        })
+        .map(|migration| script(migration, "BEGIN IMMEDIATE"))
         .collect())
 }
 
