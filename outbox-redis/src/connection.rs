@@ -132,9 +132,15 @@ impl Connector {
             .await
             .unwrap_or_else(|_| Err(error::timeout(CONNECT)))
             .map_err(|error| error.context("server", &self.address))?;
-        info!(server = %self.address, "connected");
         let mut slot = self.slot();
         slot.generation += 1;
+        // A server that is left after each answer, as a replica is, would be a line a probe (I8); who
+        // publishes tells of an outage and of its end.
+        if slot.generation == 1 {
+            info!(server = %self.address, "connected");
+        } else {
+            debug!(server = %self.address, "connected again");
+        }
         slot.open = Some(connection.clone());
         slot.used = Some(Instant::now());
         Ok(Link {

@@ -99,6 +99,8 @@ async fn redis_readonly() {
     let log = relay.stop().await;
     let answers = log.iter().filter(|line| line.contains("answers again"));
     assert_eq!(answers.count(), 1, "{log:#?}");
+    let connected = log.iter().filter(|line| line.contains("connected"));
+    assert_eq!(connected.count(), 1, "I8: no line a probe: {log:#?}");
     assert_eq!(
         place
             .count("attempts <> 1 OR crashes <> 0 OR error IS NOT NULL")
