@@ -10,7 +10,8 @@ use crate::{error::Result, outcome::Outcome, stored_event::StoredEvent};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OrderClass {
     /// A batch may hold many events of one key: their order is kept through retries, cuts and
-    /// outages, except when the server refuses a single record after it was sent.
+    /// outages, except when the server refuses a single record after it was sent. What is refused
+    /// before that must be found by [`Publisher::validate`].
     InFlight,
     /// Order is kept only with one event per key in flight: the engine sends waves.
     #[default]
@@ -43,6 +44,19 @@ pub trait Publisher: Send + Sync {
     /// What it can do. Constant for the life of the publisher.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
+    }
+
+    /// Whether this event could be sent at all, as far as that shows without the server: its size,
+    /// its names, its values. Must not block; asked for each event before each attempt.
+    ///
+    /// Effect: an error is a dead letter at once, in message scope whatever its own says. Order: in
+    /// an ordered store what follows of its key is not sent, while a refusal by
+    /// [`publish`](Self::publish) comes too late for what stands behind it in the batch. Without
+    /// this method nothing is lost or doubled; `publish` refuses such an event too, for those who
+    /// call it directly.
+    fn validate(&self, event: &StoredEvent) -> Result<()> {
+        let _ = event;
+        Ok(())
     }
 
     /// Makes one attempt for each event and tells what became of it: as many outcomes as events, in

@@ -83,7 +83,7 @@ impl RedisPublisher {
             }) {
                 match wire::encode(event, config.stream_entries_max, field_bytes_max) {
                     Ok(command) => chunk.push(index, command, wire::bytes_estimate(event)),
-                    Err(outcome) => progress.settle(index, outcome),
+                    Err(error) => progress.settle(index, Outcome::Rejected(error)),
                 }
             }
             // A second round takes what was dropped for the sake of a refused neighbour.
@@ -187,6 +187,10 @@ impl Publisher for RedisPublisher {
             null_payload: false,
             message_bytes_max: Some(self.connector.field_bytes_max()),
         }
+    }
+
+    fn validate(&self, event: &StoredEvent) -> Result<()> {
+        wire::validate(event, self.connector.field_bytes_max())
     }
 
     async fn publish(&self, events: &[StoredEvent]) -> Vec<Outcome> {

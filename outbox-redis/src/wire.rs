@@ -1,6 +1,6 @@
 //! An event as the arguments of XADD. docs.md has the table.
 
-use outbox_core::{Error, ErrorKind, Outcome, StoredEvent};
+use outbox_core::{Error, ErrorKind, Result, StoredEvent};
 use redis::{Arg, Cmd, RedisWrite as _};
 use time::{UtcOffset, format_description::well_known::Rfc3339};
 use uuid::fmt::Hyphenated;
@@ -14,15 +14,29 @@ const FIELD_ARGUMENTS_MAX: usize = 2 * 11;
 /// Names of the fields, ids and numbers together take less than this.
 const FIXED_BYTES_MAX: usize = 320;
 
+/// Whether the event can be written, without doing it where it plainly can.
+///
+/// # Errors
+/// As [`encode`].
+pub(crate) fn validate(event: &StoredEvent, field_bytes_max: usize) -> Result<()> {
+    // JSON writes a byte in up to 6, and an empty header in less than 16.
+    let longest = 6 * (event.byte_len() + 16 * event.headers.len()) + FIXED_BYTES_MAX;
+    let dated = (0..=9999).contains(&event.created_at.to_offset(UtcOffset::UTC).year());
+    if !event.topic.is_empty() && dated && longest <= field_bytes_max {
+        return Ok(());
+    }
+    encode(event, None, field_bytes_max).map(drop)
+}
+
 /// Writes the command that adds the event to its stream.
 ///
 /// # Errors
-/// The outcome of an event that this server can't take: `Rejected`, message scope.
+/// Why this server can't take the event; message scope.
 pub(crate) fn encode(
     event: &StoredEvent,
     stream_entries_max: Option<u64>,
     field_bytes_max: usize,
-) -> Result<Cmd, Outcome> {
+) -> Result<Cmd> {
     let payload = event.payload.as_deref().unwrap_or_default();
     if event.topic.is_empty() {
         return Err(rejected(ErrorKind::InvalidTopic, "the topic is empty"));
@@ -81,7 +95,7 @@ pub(crate) fn encode(
     Ok(command)
 }
 
-fn check_length(bytes: usize, bytes_max: usize) -> Result<(), Outcome> {
+fn check_length(bytes: usize, bytes_max: usize) -> Result<()> {
     if bytes <= bytes_max {
         return Ok(());
     }
@@ -90,12 +104,11 @@ fn check_length(bytes: usize, bytes_max: usize) -> Result<(), Outcome> {
         PUBLISH,
         "a field is over the server's proto-max-bulk-len",
     );
-    let error = error.context("bytes", bytes).context("limit", bytes_max);
-    Err(Outcome::Rejected(error))
+    Err(error.context("bytes", bytes).context("limit", bytes_max))
 }
 
-fn rejected(kind: ErrorKind, what: &'static str) -> Outcome {
-    Outcome::Rejected(Error::new(kind, PUBLISH, what))
+fn rejected(kind: ErrorKind, what: &'static str) -> Error {
+    Error::new(kind, PUBLISH, what)
 }
 
 /// About how many bytes the event takes on the wire.
@@ -206,15 +219,41 @@ mod tests {
         topic.topic = "t".repeat(101);
         for (event, limit) in [(payload(101), 100), (headers(60), 97), (topic, 100)] {
             match encode(&event, None, limit) {
-                Err(Outcome::Rejected(error)) => assert_eq!(error.kind(), ErrorKind::TooLarge),
-                other => panic!("{:?}", other.map(|_| ())),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::TooLarge),
+                Ok(_) => panic!("{limit}"),
             }
         }
         let mut nameless = payload(1);
         nameless.topic.clear();
-        match encode(&nameless, None, 100) {
-            Err(Outcome::Rejected(error)) => assert_eq!(error.kind(), ErrorKind::InvalidTopic),
-            other => panic!("{:?}", other.map(|_| ())),
+        let error = validate(&nameless, usize::MAX).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidTopic);
+    }
+
+    #[test]
+    fn what_is_found_valid_can_be_written() {
+        let event = |payload: usize, headers: &[(&str, Vec<u8>)]| {
+            let mut event = stored(&Event::new("t", "T").bytes(vec![b'x'; payload]).unwrap());
+            event.headers = headers.iter().cloned().collect::<Headers>();
+            event
+        };
+        let empty = vec![("", vec![]); 30];
+        let mut long_ago = event(1, &[]);
+        long_ago.created_at = datetime!(-0001-01-01 00:00 UTC);
+        let events = [
+            event(0, &[]),
+            event(300, &[]),
+            // Each byte of the worst text becomes six.
+            event(1, &[("\u{1}\u{1}\u{1}", vec![1; 99])]),
+            event(1, &[("b", vec![0xff; 99])]),
+            event(1, &empty),
+            long_ago,
+        ];
+        for event in &events {
+            for limit in (0..4000).chain([usize::MAX]) {
+                let written = encode(event, None, limit).map(drop).map_err(|e| e.kind());
+                let valid = validate(event, limit).map_err(|e| e.kind());
+                assert_eq!(valid, written, "{limit}: {event:?}");
+            }
         }
     }
 }

@@ -8,9 +8,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{gates::TopicGate, route::RouteContext};
+use super::{gates::TopicGate, publish::refused, route::RouteContext};
 use crate::{
-    delivery::{Attempt, DeliveryState, Step, step},
+    delivery::{Answer, Attempt, DeliveryState, Step, step},
     retry::OnDead,
     store::{Batch, BatchSource, DeadReason, FailureNote, Settlement, Verdict},
     stored_event::StoredEvent,
@@ -145,6 +145,16 @@ impl<'a> Planner<'a> {
         }
         let (state, verdict) = step(DeliveryState::Pending, attempt, policy, Step::Claimed);
         if let Some(verdict) = verdict {
+            self.context.log_verdict(event, &verdict);
+            return self.settle(key, verdict, blocked);
+        }
+        if let Some(outcome) = refused(self.context, event) {
+            let answer = Answer {
+                unit: self.context.jitter.unit(),
+                topic_pause: Duration::ZERO,
+            };
+            let (_, verdict) = step(state, attempt, policy, Step::Answered(&outcome, answer));
+            let verdict = verdict.unwrap_or(Verdict::Return);
             self.context.log_verdict(event, &verdict);
             return self.settle(key, verdict, blocked);
         }

@@ -156,6 +156,20 @@ async fn attempt(context: &RouteContext, events: &[StoredEvent]) -> Vec<Outcome>
     answers
 }
 
+/// The outcome of an event that the publisher would not even send.
+pub(super) fn refused(context: &RouteContext, event: &StoredEvent) -> Option<Outcome> {
+    let validate = AssertUnwindSafe(|| context.publisher.validate(event));
+    let outcome = match std::panic::catch_unwind(validate) {
+        Ok(Ok(())) => return None,
+        Ok(Err(error)) => Outcome::Rejected(error.scope(Scope::Message)),
+        Err(_panic) => panicked(),
+    };
+    if let Some(error) = outcome.error() {
+        context.telemetry.failure(&outcome, error);
+    }
+    Some(outcome)
+}
+
 struct Panicked;
 
 async fn call(context: &RouteContext, events: &[StoredEvent]) -> Result<Vec<Outcome>, Panicked> {

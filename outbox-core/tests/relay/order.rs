@@ -6,8 +6,8 @@ use std::{
 };
 
 use outbox_core::{
-    DeadFilter, DeadLetters, ErrorKind, OnDead, OrderClass, Outcome, RetryPolicy, Route,
-    TopicPattern,
+    DeadFilter, DeadLetters, DeadReason, ErrorKind, OnDead, OrderClass, Outcome, RetryPolicy,
+    Route, Scope, StoredEvent, TopicPattern,
 };
 
 use crate::script::{
@@ -177,6 +177,62 @@ async fn key_blocked_forever_hold_and_skip() {
             assert_eq!(publisher.first_by_key()["k"], ["a1", "a2", "a3"]);
         }
         assert!(dead(&store).await.is_empty());
+    }
+}
+
+/// A refusal that shows before anything is sent comes in time for what follows of the key, however
+/// many of it are in one call; its scope, and a panic on the way, concern no other event.
+#[tokio::test(start_paused = true)]
+async fn what_is_found_invalid_holds_its_key_back() {
+    for on_dead in [OnDead::HoldKey, OnDead::Skip] {
+        let store = one_lane();
+        commit(
+            &store,
+            &[("t", "k", "a1"), ("t", "k", "a2"), ("t", "k", "a3")],
+        );
+        commit(&store, &[("t", "other", "b1"), ("t", "p", "panics")]);
+        commit(&store, &[("t", "p", "c2"), ("t", "other", "b2")]);
+        let answered = |_: &StoredEvent| Outcome::delivered();
+        let publisher = Script::new(OrderClass::InFlight, answered).validate(|event| {
+            match name(event).as_str() {
+                "a2" => Err(error(ErrorKind::TooLarge).scope(Scope::Destination)),
+                "panics" => panic!("as the test says"),
+                _ => Ok(()),
+            }
+        });
+        let publisher = Arc::new(publisher);
+        let policy = RetryPolicy {
+            on_dead,
+            ..quick_policy()
+        };
+        let relay = run(&store, &publisher, policy);
+        drained(&store).await;
+        let health = relay.health.report();
+        relay.stop().await;
+        assert!(
+            health.routes.values().all(|route| !route.open),
+            "{health:?}"
+        );
+        let letters: Vec<_> = dead(&store)
+            .await
+            .into_iter()
+            .map(|letter| (letter.note.kind, letter.reason, letter.attempts))
+            .collect();
+        assert_eq!(letters.len(), 2, "{letters:?}");
+        let exhausted = DeadReason::AttemptsExhausted;
+        for expected in [
+            (Some(ErrorKind::TooLarge), DeadReason::Rejected, 1),
+            (Some(ErrorKind::Panic), exhausted, 3),
+        ] {
+            assert!(letters.contains(&expected), "{letters:?}");
+        }
+        let mut names = publisher.names();
+        names.sort();
+        match on_dead {
+            OnDead::HoldKey => assert_eq!(names, ["a1", "b1", "b2"]),
+            OnDead::Skip => assert_eq!(names, ["a1", "a3", "b1", "b2", "c2"]),
+        }
+        assert_eq!(publisher.tries("a2") + publisher.tries("panics"), 0);
     }
 }
 

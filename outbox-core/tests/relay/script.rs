@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 type Answer = dyn Fn(&StoredEvent) -> Outcome + Send + Sync;
+type Validate = dyn Fn(&StoredEvent) -> outbox_core::Result<()> + Send + Sync;
 type Check = dyn Fn() -> outbox_core::Result<()> + Send + Sync;
 
 /// What reached the broker, in order.
@@ -44,6 +45,7 @@ pub(crate) struct Script {
     check_hangs: Option<Arc<AtomicBool>>,
     /// A call with this event never ends.
     hangs_on: Option<&'static str>,
+    validate: Box<Validate>,
     pub(crate) delivered: Mutex<Vec<Seen>>,
     /// Every event of every call, delivered or not.
     pub(crate) calls: Mutex<Vec<Vec<Seen>>>,
@@ -61,6 +63,7 @@ impl Script {
             check: Box::new(|| Ok(())),
             check_hangs: None,
             hangs_on: None,
+            validate: Box::new(|_| Ok(())),
             delivered: Mutex::default(),
             calls: Mutex::default(),
         }
@@ -81,6 +84,14 @@ impl Script {
 
     pub(crate) fn check_hanging_while(mut self, hangs: &Arc<AtomicBool>) -> Self {
         self.check_hangs = Some(Arc::clone(hangs));
+        self
+    }
+
+    pub(crate) fn validate(
+        mut self,
+        validate: impl Fn(&StoredEvent) -> outbox_core::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.validate = Box::new(validate);
         self
     }
 
@@ -150,6 +161,10 @@ impl Publisher for Script {
             return std::future::pending().await;
         }
         (self.check)()
+    }
+
+    fn validate(&self, event: &StoredEvent) -> outbox_core::Result<()> {
+        (self.validate)(event)
     }
 
     async fn publish(&self, events: &[StoredEvent]) -> Vec<Outcome> {

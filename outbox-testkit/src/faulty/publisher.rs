@@ -177,6 +177,10 @@ impl Publisher for FaultyPublisher {
         self.inner.capabilities()
     }
 
+    fn validate(&self, event: &StoredEvent) -> Result<()> {
+        self.inner.validate(event)
+    }
+
     async fn publish(&self, events: &[StoredEvent]) -> Vec<Outcome> {
         let outcomes = match self.script.take(()) {
             None => self.pass(events).await,

@@ -102,6 +102,16 @@ impl Publisher for BrokerPublisher {
         self.capabilities.clone()
     }
 
+    fn validate(&self, event: &StoredEvent) -> Result<()> {
+        match self.capabilities.message_bytes_max {
+            Some(limit) if event.byte_len() > limit => {
+                let what = "too large";
+                Err(Error::new(ErrorKind::TooLarge, "publish", what))
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn publish(&self, events: &[StoredEvent]) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         let error = match timeout(self.deadline, self.attempt(events, &mut outcomes)).await {
@@ -147,23 +157,23 @@ impl BrokerPublisher {
         };
         let (mut read, mut write) = connection.into_split();
         let sending = async {
-            for event in events.iter().filter(|event| self.fits(event)) {
+            let valid = |event: &&StoredEvent| self.validate(event).is_ok();
+            for event in events.iter().filter(valid) {
                 write.write_all(&self.frame(event)).await.map_err(broken)?;
             }
             Ok(())
         };
         let receiving = async {
             for event in events {
-                outcomes.push(if self.fits(event) {
-                    match read.read_u8().await.map_err(broken)? {
+                outcomes.push(match self.validate(event) {
+                    Ok(()) => match read.read_u8().await.map_err(broken)? {
                         0 => Outcome::delivered(),
                         _ => Outcome::Rejected(
                             Error::new(ErrorKind::Refused, "publish", "refused")
                                 .scope(Scope::Topic),
                         ),
-                    }
-                } else {
-                    Outcome::Rejected(Error::new(ErrorKind::TooLarge, "publish", "too large"))
+                    },
+                    Err(error) => Outcome::Rejected(error),
                 });
             }
             Ok::<_, Error>(())
@@ -171,12 +181,6 @@ impl BrokerPublisher {
         futures::try_join!(sending, receiving)?;
         *kept = read.reunite(write).ok();
         Ok(())
-    }
-
-    fn fits(&self, event: &StoredEvent) -> bool {
-        self.capabilities
-            .message_bytes_max
-            .is_none_or(|limit| event.byte_len() <= limit)
     }
 
     fn frame(&self, event: &StoredEvent) -> Bytes {

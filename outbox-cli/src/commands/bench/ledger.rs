@@ -250,6 +250,7 @@ impl Publisher for Watched {
         self.publisher.capabilities()
     }
 
+    // Not `validate`: what is refused shall come to `publish`, where it is told.
     async fn publish(&self, events: &[StoredEvent]) -> Vec<Outcome> {
         self.ledger.handed(events);
         let outcomes = self.publisher.publish(events).await;

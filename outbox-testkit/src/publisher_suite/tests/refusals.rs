@@ -1,6 +1,6 @@
 //! A bad event pays for itself alone.
 
-use outbox_core::{Event, Outcome, Scope, StoredEvent};
+use outbox_core::{ErrorKind, Event, Outcome, Scope, StoredEvent};
 
 use crate::publisher_suite::bench::{PublisherBench, assert_delivered, publish, stored};
 
@@ -85,8 +85,10 @@ pub async fn oversize_payload(bench: &PublisherBench) {
         let topic = bench.topic().await;
         let sized = of_size(&topic, bytes, limited.message_len);
         let events = with_fifth(&topic, sized);
+        let valid = limited.publisher.validate(&events[4]);
         let outcomes = publish(&*limited.publisher, &events).await;
         if fits {
+            valid.expect("it is sent");
             assert_delivered(&outcomes);
             assert_eq!(bench.consume(&topic, 10).await.len(), 10);
             continue;
@@ -95,8 +97,10 @@ pub async fn oversize_payload(bench: &PublisherBench) {
         let Outcome::Rejected(error) = &fifth else {
             panic!("{bytes} bytes for a limit of {limit}: {fifth:?}");
         };
-        assert_eq!(error.kind(), outbox_core::ErrorKind::TooLarge);
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
         assert_eq!(error.failure_scope(), Scope::Message);
+        // In time for what follows of its key.
+        assert_eq!(valid.unwrap_err().kind(), ErrorKind::TooLarge);
     }
 }
 
@@ -142,9 +146,11 @@ pub async fn hostile_topic_names(bench: &PublisherBench) {
         odd.topic.clone_from(&name);
         let fresh = bench.topic().await;
         let events = with_fifth(&fresh, odd);
+        let valid = publisher.validate(&events[4]);
         let outcomes = publish(&*publisher, &events).await;
         match fifth_outcome(bench, &fresh, &events, outcomes).await {
             Outcome::Delivered(_) => {
+                valid.expect("it is sent");
                 let received = bench.harness().consume(&name).await;
                 assert!(
                     received.iter().any(|message| message.id == events[4].id),
@@ -162,6 +168,10 @@ pub async fn hostile_topic_names(bench: &PublisherBench) {
                     !matches!(refused, Outcome::Unknown(_)),
                     "{name:?}: {refused:?}"
                 );
+                // Names are looked at before the wire.
+                let rejected = matches!(refused, Outcome::Rejected(_))
+                    && error.failure_scope() == Scope::Message;
+                assert_eq!(valid.is_err(), rejected, "{name:?}: {refused:?}");
             }
         }
     }
