@@ -7,6 +7,7 @@ pub mod ordered_suite;
 pub mod program;
 pub mod proxy;
 pub mod publisher_suite;
+pub mod remote;
 mod run;
 pub mod servers;
 pub mod store_suite;

@@ -1,20 +1,35 @@
-//! The suites that every ordered store passes, in both ways of settling.
+//! The suites that every ordered store passes, in both ways of settling: once with all handles in this
+//! process, and once with each in a process of its own, the writer here.
 
-use std::sync::Arc;
+use std::{process::Command, sync::Arc};
 
 use async_trait::async_trait;
 use outbox_core::{Enqueue as _, Enqueued, Event, OutboxStore};
-use outbox_sqlite::{DoneMode, SqliteOutbox};
-use outbox_testkit::store_suite::{Outbox, StoreGates, StoreHarness, StoreOptions, Writer};
+use outbox_sqlite::{DoneMode, SqliteConfig, SqliteOutbox};
+use outbox_testkit::{
+    remote::RemoteStore,
+    store_suite::{Outbox, StoreGates, StoreHarness, StoreOptions, Writer},
+};
 use sqlx::{Sqlite, Transaction};
 
 use crate::support::File;
 
 struct FileHarness {
     done: DoneMode,
+    handles: Handles,
 }
 
-struct FileOutbox(File);
+/// Where the relays' handles are.
+#[derive(Clone, Copy)]
+enum Handles {
+    Here,
+    Elsewhere,
+}
+
+struct FileOutbox {
+    file: File,
+    handles: Handles,
+}
 
 struct FileWriter(Transaction<'static, Sqlite>);
 
@@ -34,23 +49,29 @@ impl StoreHarness for FileHarness {
         file.config.lease = options.lease;
         file.config.lanes = options.lanes;
         file.config.done = self.done;
-        Arc::new(FileOutbox(file))
+        Arc::new(FileOutbox {
+            file,
+            handles: self.handles,
+        })
     }
 }
 
 #[async_trait]
 impl Outbox for FileOutbox {
     async fn open(&self) -> Arc<dyn OutboxStore> {
-        Arc::new(self.0.queue().await)
+        match self.handles {
+            Handles::Here => Arc::new(self.file.queue().await),
+            Handles::Elsewhere => Arc::new(RemoteStore::start(served(&self.file.config)).await),
+        }
     }
 
     async fn begin(&self) -> Box<dyn Writer> {
-        let transaction = self.0.pool.begin_with("BEGIN IMMEDIATE").await;
+        let transaction = self.file.pool.begin_with("BEGIN IMMEDIATE").await;
         Box::new(FileWriter(transaction.unwrap()))
     }
 
     async fn insert_unreadable(&self) -> bool {
-        self.0
+        self.file
             .sql(
                 "INSERT INTO outbox_queue (topic, event_type, headers) VALUES ('t', 'Tested', '1')",
             )
@@ -59,8 +80,32 @@ impl Outbox for FileOutbox {
     }
 
     async fn destroy(&self) {
-        self.0.pool.close().await;
+        self.file.pool.close().await;
     }
+}
+
+/// The program that serves a handle with these settings: see `served.rs`.
+fn served(config: &SqliteConfig) -> Command {
+    let settings = serde_json::json!({
+        "url": config.url,
+        "lease": format!("{}ms", config.lease.as_millis()),
+        "lanes": config.lanes,
+        "done": match config.done {
+            DoneMode::Keep => "keep",
+            DoneMode::Delete => "delete",
+        },
+    });
+    // Beside the folder of this program.
+    let here = std::env::current_exe().unwrap();
+    let program = here.ancestors().nth(2).unwrap().join("examples/served");
+    assert!(
+        program.exists(),
+        "{} is missing; `cargo build --package outbox-sqlite --examples` makes it",
+        program.display()
+    );
+    let mut command = Command::new(program);
+    command.arg(settings.to_string());
+    command
 }
 
 #[async_trait]
@@ -82,34 +127,29 @@ impl Writer for FileWriter {
     }
 }
 
-mod keep {
-    use super::{DoneMode, FileHarness};
+/// Both suites with this harness.
+macro_rules! suites {
+    ($name:ident, $done:ident, $handles:ident) => {
+        mod $name {
+            use super::{DoneMode, FileHarness, Handles};
 
-    outbox_testkit::store_suite!(FileHarness {
-        done: DoneMode::Keep
-    });
+            const HARNESS: FileHarness = FileHarness {
+                done: DoneMode::$done,
+                handles: Handles::$handles,
+            };
+
+            mod store {
+                outbox_testkit::store_suite!(super::HARNESS);
+            }
+
+            mod ordered {
+                outbox_testkit::ordered_suite!(super::HARNESS);
+            }
+        }
+    };
 }
 
-mod delete {
-    use super::{DoneMode, FileHarness};
-
-    outbox_testkit::store_suite!(FileHarness {
-        done: DoneMode::Delete
-    });
-}
-
-mod ordered_keep {
-    use super::{DoneMode, FileHarness};
-
-    outbox_testkit::ordered_suite!(FileHarness {
-        done: DoneMode::Keep
-    });
-}
-
-mod ordered_delete {
-    use super::{DoneMode, FileHarness};
-
-    outbox_testkit::ordered_suite!(FileHarness {
-        done: DoneMode::Delete
-    });
-}
+suites!(keep, Keep, Here);
+suites!(delete, Delete, Here);
+suites!(keep_in_processes, Keep, Elsewhere);
+suites!(delete_in_processes, Delete, Elsewhere);

@@ -6,4 +6,5 @@ mod faulty;
 mod memory;
 mod program;
 mod proxy;
+mod remote;
 mod servers;
