@@ -55,8 +55,7 @@ macro_rules! file {
 
 pub(crate) const PARTITION_STATE: &str = file!("partition_state");
 pub(crate) const PARTITION_LOCK: &str = file!("partition_lock");
-pub(crate) const PARTITION_FILLED: &str = file!("partition_filled");
-pub(crate) const PARTITION_CONVERT: &str = file!("partition_convert");
+pub(crate) const PARTITION_OBSTACLES: &str = file!("partition_obstacles");
 pub(crate) const PARTITION_MAKE: &str = file!("partition_make");
 pub(crate) const PARTITION_DONE: &str = file!("partition_done");
 pub(crate) const PARTITION_DROP: &str = file!("partition_drop");
@@ -210,8 +209,24 @@ impl SchemaStatements {
 
 /// A text about one partition. Its name is one that the catalog gave and that has digits and `_` only.
 pub(crate) fn partition(schema: &Schema, text: &str, name: &str) -> String {
-    let text = text.replace("{undone}", file!("partition_undone").trim_end());
+    let text = text
+        .replace("{undone}", file!("partition_undone").trim_end())
+        .replace(
+            "{settings}",
+            &settings("'{schema}.queue_default'::regclass"),
+        );
     schema.apply(&text).replace("{name}", name)
+}
+
+/// The text that makes the plain table one of partitions.
+pub(crate) fn conversion(schema: &Schema) -> Statement {
+    let text = file!("partition_convert").replace("{settings}", &settings("queue"));
+    script(schema, &text)
+}
+
+/// The query for the storage settings of a table.
+fn settings(of: &str) -> String {
+    file!("partition_settings").replace("{of}", of)
 }
 
 /// The whole text of a migration.

@@ -1,6 +1,7 @@
 //! The queue layout: rows with a state, worked by competing lanes.
 
 mod clean;
+mod convert;
 mod database;
 mod dead;
 mod enqueue;
@@ -144,7 +145,7 @@ impl Queue {
         let mut transaction = connection.begin().await.map_err(fail)?;
         let migrated = migrate::apply(&mut transaction, &self.schema, fail).await?;
         if self.config.partitions != Partitions::None {
-            partition::convert(&mut transaction, &self.schema, fail).await?;
+            convert::convert(&mut transaction, &self.schema, migrated.from == 0, fail).await?;
         }
         transaction.commit().await.map_err(fail)?;
         connection.give_back();

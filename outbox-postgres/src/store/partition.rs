@@ -6,15 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use outbox_core::{Error, ErrorKind, Result};
-use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqlSafeStr as _};
+use outbox_core::{ErrorKind, Result};
+use sqlx::{AssertSqlSafe, Row as _, SqlSafeStr as _};
 
 use super::Queue;
-use crate::{
-    config::Partitions,
-    enqueue::micros,
-    sql::{self, Schema},
-};
+use crate::{config::Partitions, enqueue::micros, sql};
 
 /// How often partitions are looked after: they are made days ahead, and a lock that was not got must
 /// not be tried for again at once.
@@ -229,46 +225,4 @@ impl Queue {
 /// Rows are deleted one by one where they are not kept as long as a partition is.
 fn drops(span: Option<Span>, retention: Duration) -> Option<Span> {
     span.filter(|span| retention >= span.length())
-}
-
-/// Makes an empty plain table one of partitions, in the migrator's transaction.
-///
-/// # Errors
-/// `Configuration` with what to do when it holds rows.
-pub(crate) async fn convert(
-    connection: &mut PgConnection,
-    schema: &Schema,
-    fail: impl Fn(sqlx::Error) -> Error,
-) -> Result<()> {
-    let run = |text: &str| sql::script(schema, text).text();
-    let partitioned: bool = sqlx::query(run(sql::PARTITION_STATE))
-        .fetch_one(&mut *connection)
-        .await
-        .and_then(|row| row.try_get("partitioned"))
-        .map_err(&fail)?;
-    if partitioned {
-        return Ok(());
-    }
-    sqlx::raw_sql(run(sql::PARTITION_LOCK))
-        .execute(&mut *connection)
-        .await
-        .map_err(&fail)?;
-    let filled: bool = sqlx::query(run(sql::PARTITION_FILLED))
-        .fetch_one(&mut *connection)
-        .await
-        .and_then(|row| row.try_get("filled"))
-        .map_err(&fail)?;
-    if filled {
-        return Err(Error::new(
-            ErrorKind::Configuration,
-            "migrate",
-            "the table holds rows and is not partitioned: let relays drain it, purge what is delivered, settle the dead letters and migrate again, or leave partitions at none",
-        )
-        .context("setting", "partitions"));
-    }
-    sqlx::raw_sql(run(sql::PARTITION_CONVERT))
-        .execute(connection)
-        .await
-        .map_err(&fail)?;
-    Ok(())
 }

@@ -4,6 +4,7 @@
 mod cancelled_begin;
 mod claims;
 mod clean;
+mod conversion;
 mod dead_letters;
 mod enqueue;
 mod explained;

@@ -1,1 +1,0 @@
-SELECT EXISTS (SELECT FROM {schema}.queue) AS filled
