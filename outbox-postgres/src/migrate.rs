@@ -42,11 +42,15 @@ pub(crate) async fn apply(
     fail: impl Fn(sqlx::Error) -> Error,
 ) -> Result<Migrated> {
     let statements = SchemaStatements::new(schema);
-    // Another migrator may take long; the lock below is what is waited for.
-    sqlx::query("SET LOCAL statement_timeout = '10min'")
-        .execute(&mut *connection)
-        .await
-        .map_err(&fail)?;
+    // What is waited for must be seen as it is then: a snapshot from before would show neither what another
+    // migrator did nor a row that a writer committed meanwhile. Another migrator may take long; the lock
+    // below is what is waited for.
+    sqlx::raw_sql(
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '10min'",
+    )
+    .execute(&mut *connection)
+    .await
+    .map_err(&fail)?;
     sqlx::query(statements.lock.text())
         .execute(&mut *connection)
         .await

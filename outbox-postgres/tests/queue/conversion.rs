@@ -2,6 +2,7 @@
 
 use outbox_core::{ErrorKind, Retention as _, Store as _};
 use outbox_postgres::{Partitions, PgConfig, PgQueue};
+use sqlx::postgres::PgPoolOptions;
 
 use crate::{
     failures::url_of,
@@ -416,6 +417,37 @@ async fn what_would_be_lost_is_refused_by_name() {
         }
         daily(db).await.migrate().await.unwrap();
         assert_alike(&shape(db).await, &before, "in the end");
+    })
+    .await;
+}
+
+/// Whoever gives the connections may want another isolation level; looking at an older snapshot the
+/// migrator would take the table for empty.
+#[tokio::test(flavor = "multi_thread")]
+async fn i2_a_row_that_is_committed_while_the_conversion_waits_is_kept() {
+    with_database(async |db| {
+        db.queue().await;
+        let isolation = ("default_transaction_isolation", "repeatable read");
+        let options = db.pool.connect_options().as_ref().clone();
+        let pool = PgPoolOptions::new()
+            .connect_with(options.options([isolation]))
+            .await
+            .unwrap();
+        let queue = PgQueue::with_pool(pool, config(db, Partitions::Daily)).unwrap();
+        let mut writer = db.pool.begin().await.unwrap();
+        sqlx::raw_sql("INSERT INTO outbox.queue (topic, event_type) VALUES ('t', 'Late')")
+            .execute(&mut *writer)
+            .await
+            .unwrap();
+        let migrator = tokio::spawn(async move { queue.migrate().await });
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox.queue'::regclass";
+        while db.number(waits).await == 0 {
+            assert!(!migrator.is_finished());
+        }
+        writer.commit().await.unwrap();
+        let migrated = migrator.await.unwrap();
+        assert_eq!(db.count("pending").await, 1, "{migrated:?}");
+        assert!(migrated.unwrap_err().to_string().contains("holds rows"));
     })
     .await;
 }
