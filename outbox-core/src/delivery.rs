@@ -172,62 +172,8 @@ fn dead(
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::error::{Error, ErrorKind, Scope};
-
-    fn outcomes() -> impl Strategy<Value = Outcome> {
-        let scopes = prop_oneof![
-            Just(Scope::Message),
-            Just(Scope::Topic),
-            Just(Scope::Destination)
-        ];
-        (0u8..4, proptest::sample::select(ErrorKind::ALL), scopes).prop_map(
-            |(which, kind, scope)| {
-                let error = Error::new(kind, "publish", "no").scope(scope);
-                match which {
-                    0 => Outcome::delivered(),
-                    1 => Outcome::Rejected(error),
-                    2 => Outcome::Failed(error),
-                    _ => Outcome::Unknown(error),
-                }
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn i2_every_answer_leaves_the_event_visible(outcome in outcomes(), number in 1u32.., crashes: u32, unit in 0.0..1.0f64) {
-            let policy = RetryPolicy::default();
-            let attempt = Attempt { number, crashes, failing_for: None };
-            let answer = Answer { unit, topic_pause: Duration::from_secs(7) };
-            let (state, verdict) = step(DeliveryState::Publishing, attempt, &policy, Step::Answered(&outcome, answer));
-            match verdict.expect("an answer is always written") {
-                Verdict::Done => prop_assert!(outcome.is_delivered() && state == DeliveryState::Delivered),
-                Verdict::Dead { reason, .. } => {
-                    prop_assert_eq!(state, DeliveryState::Dead);
-                    prop_assert_eq!(outcome.error().unwrap().failure_scope(), Scope::Message);
-                    prop_assert!(reason == DeadReason::Rejected || number >= policy.attempts_max);
-                }
-                Verdict::Retry { after, .. } => prop_assert!(number < policy.attempts_max && after >= policy.base && after <= policy.cap),
-                Verdict::Defer { after, .. } => prop_assert_eq!(after, Duration::from_secs(7)),
-                Verdict::Return => prop_assert_eq!(outcome.error().unwrap().failure_scope(), Scope::Destination),
-                Verdict::Hold => prop_assert!(false, "an answer never holds"),
-            }
-        }
-
-        #[test]
-        fn final_states_stay(outcome in outcomes()) {
-            let attempt = Attempt { number: 1, crashes: 0, failing_for: None };
-            let answer = Answer { unit: 0.5, topic_pause: Duration::ZERO };
-            let policy = RetryPolicy::default();
-            for state in [DeliveryState::Delivered, DeliveryState::Dead] {
-                prop_assert_eq!(step(state, attempt, &policy, Step::Answered(&outcome, answer)).0, state);
-                prop_assert_eq!(step(state, attempt, &policy, Step::Claimed).0, state);
-            }
-        }
-    }
+    use crate::error::ErrorKind;
 
     #[test]
     fn i9_crashes_and_exhausted_leases_are_dead_before_the_work() {
