@@ -7,6 +7,7 @@ mod isolation;
 mod lifecycle;
 mod log;
 mod order;
+mod policies;
 mod routes;
 mod script;
 mod store_down;
