@@ -44,6 +44,11 @@ pub(crate) async fn check(store: &dyn OutboxStore) -> Result<()> {
     check_within(STORE_CHECK_TIMEOUT, || store.check()).await
 }
 
+/// Whether the store is as its settings say, where it is one that a relay could work in.
+pub(crate) async fn check_settings(store: &dyn OutboxStore) -> Result<()> {
+    check_within(STORE_CHECK_TIMEOUT, || store.check_settings()).await
+}
+
 /// The version of the schema that this program works with.
 pub(crate) fn schema_version(kind: StoreKind) -> Result<i32, Failure> {
     match kind {
@@ -136,12 +141,11 @@ mod postgres {
         set(&mut config.workers, written.workers);
         set(&mut config.event_bytes_max, written.event_bytes_max);
         set(&mut config.done, written.keep_done.map(DoneMode::kept));
-        let partitions = written.partitions.map(|written| match written {
+        config.partitions = written.partitions.map(|written| match written {
             Partitioning::None => Partitions::None,
             Partitioning::Daily => Partitions::Daily,
             Partitioning::Monthly => Partitions::Monthly,
         });
-        set(&mut config.partitions, partitions);
         config
     }
 }

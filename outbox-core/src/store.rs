@@ -81,6 +81,8 @@ pub struct Migrated {
     pub from: i32,
     /// The schema version left behind.
     pub to: i32,
+    /// What it did beside that, as settings of the store say, for people.
+    pub also: Option<&'static str>,
 }
 
 /// A database that holds the outbox.
@@ -103,6 +105,16 @@ pub trait Store: Send + Sync {
     /// Whether a relay can work here: reachable, schema of the right version, permissions, a
     /// primary and no standby. Changes nothing.
     async fn check(&self) -> Result<()>;
+
+    /// Whether the store is as its settings say. Only for what a relay works without: it goes by what is
+    /// there, and tells of this once. For a store that [`check`](Self::check) finds nothing wrong with.
+    /// Changes nothing. Cancellation: safe. The default: it is.
+    ///
+    /// Errors, with what to do: `SchemaOlder` when it is for a migration to make the store so,
+    /// `Configuration` when a migration would leave it as it is.
+    async fn check_settings(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Takes free lanes of a route and says which held ones to give back. Called at start, every
     /// few seconds, and after a lane was lost.

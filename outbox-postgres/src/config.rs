@@ -8,16 +8,26 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use crate::{sql::Schema, url};
 
 /// Whether the table is one of partitions by the time of the insert (UTC).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Partitions {
     /// One plain table.
-    #[default]
     None,
     /// A partition for each day.
     Daily,
     /// A partition for each month.
     Monthly,
+}
+
+impl Partitions {
+    /// As it is written in settings.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Daily => "daily",
+            Self::Monthly => "monthly",
+        }
+    }
 }
 
 /// Settings of [`PgQueue`](crate::PgQueue). Only `url` has no default.
@@ -53,10 +63,11 @@ pub struct PgConfig {
     /// What becomes of delivered rows. Default: they are kept.
     #[serde(default)]
     pub done: DoneMode,
-    /// Whether a migration makes the table one of partitions. Default: it does not. Only read there, and
-    /// only where the table is empty; later on the database's own state counts.
+    /// What partitions the table has. A migration makes them of an empty plain table; from then on the
+    /// table's own state counts, and a relay and [`check_settings`](outbox_core::Store::check_settings) tell
+    /// where it is another. Default: not said. A new table is plain then, and any is taken as it is.
     #[serde(default)]
-    pub partitions: Partitions,
+    pub partitions: Option<Partitions>,
     /// Payload, headers and names of one event in bytes; what is over it is dead-lettered unread.
     /// Default 900,000, as in [`Limits`]: rows written by SQL are not checked by the writer.
     #[serde(default = "event_bytes_max")]
@@ -108,7 +119,7 @@ impl PgConfig {
             lease: lease(),
             workers: workers(),
             done: DoneMode::default(),
-            partitions: Partitions::default(),
+            partitions: None,
             event_bytes_max: event_bytes_max(),
         }
     }

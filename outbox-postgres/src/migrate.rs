@@ -80,7 +80,11 @@ pub(crate) async fn apply(
                 .map_err(&fail)?;
         }
     }
-    Ok(Migrated { from, to: VERSION })
+    Ok(Migrated {
+        from,
+        to: VERSION,
+        also: None,
+    })
 }
 
 #[cfg(test)]

@@ -68,7 +68,11 @@ pub(crate) async fn apply(
                 .map_err(&fail)?;
         }
     }
-    Ok(Migrated { from, to: VERSION })
+    Ok(Migrated {
+        from,
+        to: VERSION,
+        also: None,
+    })
 }
 
 #[cfg(test)]

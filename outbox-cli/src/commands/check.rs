@@ -51,10 +51,13 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let mut findings = Findings::default();
     let store = match StoreConfig::new(settings.store.clone(), global) {
-        Ok(config) => store::open_to_change(config).await.map(|_| ()),
+        Ok(config) => store::open_to_change(config).await,
         Err(failure) => Err(failure),
     };
-    findings.add("store", store);
+    if let Some(store) = findings.add("store", store) {
+        let checked = store::check_settings(&*store).await;
+        findings.add("settings of the store", checked.map_err(Failure::from));
+    }
     if let Some(parts) = findings.add("routes and flags", Parts::new(settings, args)) {
         let relay = findings.add("relay settings", parts.relay);
         let limit = relay.unwrap_or_else(RelayConfig::default).publish_timeout;

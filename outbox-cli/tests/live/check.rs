@@ -52,6 +52,7 @@ fn each_route_is_told_whether_right_or_wrong() {
     );
     let all = [
         "store",
+        "settings of the store",
         "routes and flags",
         "relay settings",
         "settings of route a",

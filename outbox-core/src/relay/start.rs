@@ -9,6 +9,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use super::{
     config::RelayConfig,
@@ -19,6 +20,7 @@ use super::{
 use crate::{
     breaker::Gate,
     check::{STORE_CHECK_TIMEOUT, check_within},
+    directive::remedy,
     error::{Error, Result},
     retry::backoff,
     store::OutboxStore,
@@ -39,7 +41,10 @@ pub(super) async fn check_store(
         };
         let Err(error) = checked else {
             watch.answered();
-            return Ok(true);
+            return Ok(tokio::select! { biased;
+                () = stop.cancelled() => false,
+                () = tell_of_settings(store) => true,
+            });
         };
         if error.kind().needs_operator() {
             return Err(error);
@@ -53,6 +58,18 @@ pub(super) async fn check_store(
         }
     }
     Ok(false)
+}
+
+/// One line where the store is not as its settings say.
+async fn tell_of_settings(store: &dyn OutboxStore) {
+    let checked = check_within(STORE_CHECK_TIMEOUT, || store.check_settings()).await;
+    // One that does not answer is met by the lanes.
+    if let Err(error) = checked
+        && error.kind().needs_operator()
+    {
+        let remedy = remedy(error.kind());
+        warn!(store = store.name(), %error, remedy, "the store is not as its settings say: the relay goes by what is there");
+    }
 }
 
 /// Starts a task for each route and waits until every destination has answered once, or its time

@@ -1,19 +1,33 @@
-//! A plain table becomes one of partitions, with all that hangs on it or not at all.
+//! A plain table becomes one of partitions, with all that hangs on it or not at all; whether the table is
+//! as the setting says.
 
 use outbox_core::{Error, ErrorKind, Result};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
-use crate::sql::{self, Schema};
+use super::Queue;
+use crate::{
+    config::Partitions,
+    sql::{self, Schema},
+};
 
 /// How many things in the way an error names.
 const NAMED_MAX: i64 = 10;
+
+/// What a conversion to these has done, for people; none where there is nothing to make.
+pub(super) const fn made(partitions: Partitions) -> Option<&'static str> {
+    match partitions {
+        Partitions::None => None,
+        Partitions::Daily => Some("made the empty table one of daily partitions"),
+        Partitions::Monthly => Some("made the empty table one of monthly partitions"),
+    }
+}
 
 /// Makes an empty plain table one of partitions, in the migrator's transaction; whether it was one that
 /// was to become so. `is_new`: nobody has seen the table yet.
 ///
 /// # Errors
 /// `Configuration` with what to do when it holds rows, or has what would be lost.
-pub(crate) async fn convert(
+pub(super) async fn convert(
     connection: &mut PgConnection,
     schema: &Schema,
     is_new: bool,
@@ -47,6 +61,48 @@ pub(crate) async fn convert(
         .await
         .map_err(&fail)?;
     Ok(true)
+}
+
+impl Queue {
+    /// Whether the table has the partitions that the setting says, if it says any.
+    pub(super) async fn check_partitions(&self) -> Result<()> {
+        const OPERATION: &str = "check settings";
+        let Some(wanted) = self.config.partitions else {
+            return Ok(());
+        };
+        let found = self.table().await?.partitions;
+        if found == wanted {
+            return Ok(());
+        }
+        if found != Partitions::None {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                OPERATION,
+                "the table has other partitions than the setting says, and a migration does not change them: say what it has, or leave the setting out",
+            )
+            .context("setting", "partitions")
+            .context("value", wanted.name())
+            .context("table", found.name()));
+        }
+        let query = sqlx::query(self.schema_statements.partition_obstacles.text())
+            .bind(true)
+            .bind(NAMED_MAX);
+        let row = self.database.row(OPERATION, query).await?;
+        let refusal = in_the_way(&row, ErrorKind::SchemaOlder, OPERATION)
+            .map_err(|error| self.database.fail(OPERATION, &error))?;
+        let pending = || {
+            Error::new(
+                ErrorKind::SchemaOlder,
+                OPERATION,
+                "the table is plain and empty, and a migration makes it one of partitions",
+            )
+            .context("setting", "partitions")
+        };
+        Err(refusal
+            .unwrap_or_else(pending)
+            .context("value", wanted.name())
+            .context("table", found.name()))
+    }
 }
 
 /// Why a table stays as it is, as an error of this kind.

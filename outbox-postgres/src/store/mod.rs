@@ -35,7 +35,7 @@ use tokio::sync::OnceCell;
 pub use self::lane::PgLane;
 use self::{clean::Cursor, database::Database, partition::Upkeep};
 use crate::{
-    config::{Partitions, PgConfig},
+    config::PgConfig,
     migrate,
     sql::{Schema, SchemaStatements, Statements, TextMode},
     url,
@@ -143,9 +143,11 @@ impl Queue {
         };
         let mut connection = self.database.for_transaction(OPERATION).await?;
         let mut transaction = connection.begin().await.map_err(fail)?;
-        let migrated = migrate::apply(&mut transaction, &self.schema, fail).await?;
-        if self.config.partitions != Partitions::None {
-            convert::convert(&mut transaction, &self.schema, migrated.from == 0, fail).await?;
+        let mut migrated = migrate::apply(&mut transaction, &self.schema, fail).await?;
+        if let Some(made) = self.config.partitions.and_then(convert::made)
+            && convert::convert(&mut transaction, &self.schema, migrated.from == 0, fail).await?
+        {
+            migrated.also = Some(made);
         }
         transaction.commit().await.map_err(fail)?;
         connection.give_back();
@@ -227,6 +229,10 @@ impl Store for PgQueue {
             );
         }
         Ok(())
+    }
+
+    async fn check_settings(&self) -> Result<()> {
+        self.0.check_partitions().await
     }
 
     async fn acquire(&self, request: &AcquireRequest<'_>) -> Result<Acquired> {

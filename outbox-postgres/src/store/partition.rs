@@ -21,7 +21,6 @@ const STRAY_ROWS_MAX: i64 = 2_000;
 
 const NOT_OWNED: &str =
     "the table's partitions belong to another role: let it run `outbox purge` once a day";
-const DIFFERENT: &str = "the table is not as store.partitions says: the database's state counts, the setting only when `outbox migrate` makes it of an empty table";
 const STRAYS: &str = "the partition queue_default holds too many rows to move them while writers wait: no partition is made until they are delivered and cleaned";
 
 /// The time that one partition holds.
@@ -66,6 +65,13 @@ struct Known {
     due: Option<Instant>,
     span: Option<Span>,
     notice: Option<&'static str>,
+}
+
+/// What the table is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Table {
+    pub(super) partitions: Partitions,
+    owned: bool,
 }
 
 /// What a step has to know.
@@ -127,6 +133,18 @@ impl Queue {
 
     /// How long partitions are, where there are any and this role may change them, and what to tell of it.
     async fn owned_span(&self) -> Result<(Option<Span>, Option<&'static str>)> {
+        let Table { partitions, owned } = self.table().await?;
+        let span = match partitions {
+            Partitions::None => return Ok((None, None)),
+            Partitions::Daily => Span::Day,
+            Partitions::Monthly => Span::Month,
+        };
+        let notice = (!owned).then_some(NOT_OWNED);
+        Ok((owned.then_some(span), notice))
+    }
+
+    /// What the catalog tells of the table.
+    pub(super) async fn table(&self) -> Result<Table> {
         const OPERATION: &str = "look at partitions";
         let query = sqlx::query(self.schema_statements.partition_state.text());
         let row = self.database.row(OPERATION, query).await?;
@@ -134,27 +152,16 @@ impl Queue {
             let value = row.try_get::<bool, _>(name);
             value.map_err(|error| self.database.fail(OPERATION, &error))
         };
-        let span = match (is("monthly")?, self.config.partitions) {
-            (true, _) => Span::Month,
-            _ if is("daily")? => Span::Day,
+        let partitions = match self.config.partitions {
+            _ if !is("partitioned")? => Partitions::None,
+            _ if is("monthly")? => Partitions::Monthly,
+            _ if is("daily")? => Partitions::Daily,
             // All were dropped since somebody last made some.
-            (_, Partitions::Monthly) => Span::Month,
-            _ => Span::Day,
+            Some(Partitions::Monthly) => Partitions::Monthly,
+            _ => Partitions::Daily,
         };
-        let (partitioned, owned) = (is("partitioned")?, is("owned")?);
-        let setting = self.config.partitions;
-        let wanted = match span {
-            _ if !partitioned => Partitions::None,
-            Span::Day => Partitions::Daily,
-            Span::Month => Partitions::Monthly,
-        };
-        let notice = match () {
-            () if partitioned && !owned => Some(NOT_OWNED),
-            // Nobody must write down what is so by default.
-            () if setting != wanted && setting != Partitions::None => Some(DIFFERENT),
-            () => None,
-        };
-        Ok(((partitioned && owned).then_some(span), notice))
+        let owned = is("owned")?;
+        Ok(Table { partitions, owned })
     }
 
     /// False when the default partition is too full for that.

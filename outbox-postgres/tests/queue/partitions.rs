@@ -23,7 +23,7 @@ const LEAVES: &str = "SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM 
     JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'outbox.queue'::regclass";
 
 async fn daily(db: &Db) -> PgQueue {
-    db.queue_with(|config| config.partitions = Partitions::Daily)
+    db.queue_with(|config| config.partitions = Some(Partitions::Daily))
         .await
 }
 
@@ -91,10 +91,9 @@ async fn an_empty_table_becomes_one_of_partitions_and_keeps_what_it_has() {
         // Now the database's state counts, whatever a configuration says.
         db.queue().await;
         let monthly = db
-            .queue_with(|config| config.partitions = Partitions::Monthly)
+            .queue_with(|config| config.partitions = Some(Partitions::Monthly))
             .await;
-        let notice = monthly.clean(&DAY).await.unwrap().notice;
-        assert!(notice.is_some_and(|notice| notice.contains("store.partitions")));
+        assert_eq!(monthly.clean(&DAY).await.unwrap().notice, None);
         assert_eq!(clean(db).await.notice, None);
         assert_eq!(leaves(db).await, "+0+1+2+3queue_default");
     })
@@ -107,7 +106,7 @@ async fn a_table_with_rows_is_left_as_it_is_with_a_reason() {
         db.queue().await;
         db.fill(1).await;
         let mut config = db.config();
-        config.partitions = Partitions::Monthly;
+        config.partitions = Some(Partitions::Monthly);
         let queue = PgQueue::connect(config).await.unwrap();
         let error = queue.migrate().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Configuration);
@@ -119,6 +118,68 @@ async fn a_table_with_rows_is_left_as_it_is_with_a_reason() {
         assert_eq!(leaves.split(' ').count(), 4, "two months ahead: {leaves}");
     })
     .await;
+}
+
+/// A table that is not as the setting says is told of, with what ends that. Without a setting any is right.
+#[tokio::test]
+async fn a_table_of_other_partitions_than_the_setting_is_told() {
+    use Partitions::{Daily, Monthly, None as Plain};
+    let told = async |db: &Db, setting| {
+        let mut config = db.config();
+        config.partitions = setting;
+        let queue = PgQueue::connect(config).await.unwrap();
+        queue.check().await.unwrap();
+        let checked = queue.check_settings().await;
+        checked.map_err(|error| (error.kind(), error.to_string()))
+    };
+    let refused = async |db: &Db, setting, kind, parts: &[&str]| {
+        let (found, text) = told(db, Some(setting)).await.unwrap_err();
+        assert_eq!(found, kind, "{text}");
+        for part in parts {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+    };
+    let (older, wrong) = (ErrorKind::SchemaOlder, ErrorKind::Configuration);
+    with_database(async |db| {
+        db.queue().await;
+        for setting in [None, Some(Plain)] {
+            assert_eq!(told(db, setting).await, Ok(()));
+        }
+        for (setting, name) in [(Daily, "value=daily"), (Monthly, "value=monthly")] {
+            refused(db, setting, older, &["empty", name, "table=none"]).await;
+        }
+        db.fill(1).await;
+        refused(db, Daily, older, &["holds rows", "drain"]).await;
+        db.sql("DELETE FROM outbox.queue; CREATE VIEW looks AS SELECT FROM outbox.queue")
+            .await;
+        refused(db, Daily, older, &["in_the_way=view looks", "remove it"]).await;
+        db.sql("DROP VIEW looks").await;
+
+        let made = also_made(db, Daily).await;
+        assert_eq!(made, Some("made the empty table one of daily partitions"));
+        assert_eq!(also_made(db, Daily).await, None);
+        for setting in [None, Some(Daily)] {
+            assert_eq!(told(db, setting).await, Ok(()));
+        }
+        for (setting, name) in [(Plain, "value=none"), (Monthly, "value=monthly")] {
+            refused(
+                db,
+                setting,
+                wrong,
+                &["leave the setting out", name, "table=daily"],
+            )
+            .await;
+        }
+    })
+    .await;
+}
+
+/// What a migration with this setting says that it did beside bringing the version up.
+async fn also_made(db: &Db, partitions: Partitions) -> Option<&'static str> {
+    let mut config = db.config();
+    config.partitions = Some(partitions);
+    let queue = PgQueue::connect(config).await.unwrap();
+    queue.migrate().await.unwrap().also
 }
 
 /// An insert never fails; what came while there was no partition for it is moved, under lease or not.

@@ -42,7 +42,7 @@ impl StoreHarness for QueueHarness {
         config.lease = options.lease;
         config.workers = options.lanes;
         config.done = self.done;
-        config.partitions = self.partitions;
+        config.partitions = Some(self.partitions);
         let queue = PgQueue::connect(config.clone()).await.unwrap();
         queue.migrate().await.unwrap();
         Arc::new(QueueOutbox { db, config })

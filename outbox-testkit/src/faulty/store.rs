@@ -119,6 +119,10 @@ impl Store for FaultyStore {
         run(&self.script, StoreCall::Check, self.inner.check()).await
     }
 
+    async fn check_settings(&self) -> Result<()> {
+        self.inner.check_settings().await
+    }
+
     async fn acquire(&self, request: &AcquireRequest<'_>) -> Result<Acquired> {
         let acquire = self.inner.acquire(request);
         let mut acquired = run(&self.script, StoreCall::Acquire, acquire).await?;

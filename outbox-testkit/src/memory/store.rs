@@ -145,7 +145,11 @@ impl Store for MemoryStore {
     async fn migrate(&self) -> Result<Migrated> {
         let mut state = self.lock();
         let from = i32::from(std::mem::replace(&mut state.migrated, true));
-        Ok(Migrated { from, to: 1 })
+        Ok(Migrated {
+            from,
+            to: 1,
+            also: None,
+        })
     }
 
     async fn check(&self) -> Result<()> {

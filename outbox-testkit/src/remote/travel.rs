@@ -108,7 +108,7 @@ by_name! {
     DeadReason { Rejected, AttemptsExhausted, Crashed, TopicUnavailable, Unreadable, Unrouted }
 }
 by_fields! {
-    Migrated { from: i32, to: i32 }
+    Migrated { from: i32, to: i32, also: Option<&'static str> }
     ClaimLimit { events: usize, bytes: usize }
     Batch {
         token: BatchToken, source: BatchSource, events: Vec<StoredEvent>,
