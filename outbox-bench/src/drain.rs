@@ -35,6 +35,20 @@ pub(crate) async fn drain(
     events: usize,
 ) -> Result<Duration> {
     let relay = relay(store, redis, batch_events)?;
+    let elapsed = until_empty(relay, &**store).await?;
+    let mut conn = redis::Client::open(redis)?
+        .get_multiplexed_async_connection()
+        .await?;
+    let length: usize = redis::cmd("XLEN").arg(topic).query_async(&mut conn).await?;
+    ensure!(
+        length == events,
+        "{length} entries in the stream for {events} events"
+    );
+    Ok(elapsed)
+}
+
+/// Runs the relay until nothing is pending or in flight in its store.
+pub(crate) async fn until_empty(relay: Relay, store: &dyn Inspect) -> Result<Duration> {
     let stop = CancellationToken::new();
     let started = Instant::now();
     let running = tokio::spawn(relay.run(stop.clone()));
@@ -47,13 +61,5 @@ pub(crate) async fn drain(
     };
     stop.cancel();
     running.await??;
-    let mut conn = redis::Client::open(redis)?
-        .get_multiplexed_async_connection()
-        .await?;
-    let length: usize = redis::cmd("XLEN").arg(topic).query_async(&mut conn).await?;
-    ensure!(
-        length == events,
-        "{length} entries in the stream for {events} events"
-    );
     Ok(elapsed)
 }

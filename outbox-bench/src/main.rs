@@ -13,8 +13,10 @@ mod fill;
 mod idle;
 mod limit;
 mod memory;
+mod pairs;
 mod queue;
 mod setup;
+mod sqlite;
 mod stats;
 
 use anyhow::Result;
@@ -22,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(
-    about = "Benchmarks of the outbox; needs OUTBOX_TEST_POSTGRES_URL and OUTBOX_TEST_REDIS_URL"
+    about = "Benchmarks of the outbox; those on servers need OUTBOX_TEST_POSTGRES_URL and OUTBOX_TEST_REDIS_URL"
 )]
 struct Args {
     #[command(subcommand)]
@@ -37,6 +39,8 @@ enum Benchmark {
     Clean(clean::CleanArgs),
     /// The queue layout on PostgreSQL, published to Redis Streams: drain, memory, idle latency.
     Queue(queue::QueueArgs),
+    /// A SQLite file: drain by the relay and enqueue, each beside plain SQL on the same file.
+    Sqlite(sqlite::SqliteArgs),
 }
 
 fn main() -> Result<()> {
@@ -49,6 +53,7 @@ fn main() -> Result<()> {
                 Benchmark::Claim(args) => claim::run(args).await,
                 Benchmark::Clean(args) => clean::run(args).await,
                 Benchmark::Queue(args) => queue::run(args).await,
+                Benchmark::Sqlite(args) => sqlite::run(args).await,
             }
         })
 }

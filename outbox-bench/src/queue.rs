@@ -10,8 +10,9 @@ use crate::{
     drain,
     fill::fill,
     idle, limit, memory,
+    pairs::{Compared, Pairs},
     setup::Servers,
-    stats::{Spread, percentile},
+    stats::percentile,
 };
 
 const TOPIC: &str = "bench-orders";
@@ -42,9 +43,8 @@ pub(crate) struct QueueArgs {
 struct Drain {
     done: &'static str,
     events: usize,
-    limit_events_per_second: Spread,
-    relay_events_per_second: Spread,
-    ratio: Spread,
+    #[serde(flatten)]
+    compared: Compared,
 }
 
 #[derive(Serialize, Default)]
@@ -123,53 +123,29 @@ async fn drains(
         events: args.batch,
         bytes: RelayConfig::default().batch_bytes_max,
     };
-    let (mut limits, mut relays, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for pair in 0..args.pairs {
+    let mut pairs = Pairs::default();
+    for _ in 0..args.pairs {
         fill(&servers.postgres, TOPIC, args.events).await?;
         let limit = args.events as f64 / limit::drain(&store, claim).await?.as_secs_f64();
         fill(&servers.postgres, TOPIC, args.events).await?;
         servers.flush_redis().await?;
         let elapsed = drain::drain(&store, &servers.redis, TOPIC, args.batch, args.events).await?;
         let relay = args.events as f64 / elapsed.as_secs_f64();
-        eprintln!(
-            "{name} pair {}: limit {limit:.0}/s, relay {relay:.0}/s, ratio {:.2}",
-            pair + 1,
-            relay / limit
-        );
-        limits.push(limit);
-        relays.push(relay);
-        ratios.push(relay / limit);
+        pairs.push(name, limit, relay);
     }
-    let spread = |values: &[f64]| Spread::of(values).context("no pairs");
     Ok(Drain {
         done: name,
         events: args.events,
-        limit_events_per_second: spread(&limits)?,
-        relay_events_per_second: spread(&relays)?,
-        ratio: spread(&ratios)?,
+        compared: pairs.compared()?,
     })
 }
 
 fn print(report: &Report) {
     println!("drain, PostgreSQL (queue layout) → Redis Streams, median (min–max)");
-    println!(
-        "{:<8} {:>8} {:>28} {:>28} {:>20}",
-        "done", "events", "limit events/s", "relay events/s", "ratio (bar ≥ 0.6)"
-    );
+    println!("{}", Compared::head("done", "ratio (bar ≥ 0.6)"));
     for drain in &report.drains {
-        let rate = |s: Spread| format!("{:.0} ({:.0}–{:.0})", s.median, s.min, s.max);
-        let ratio = format!(
-            "{:.2} ({:.2}–{:.2})",
-            drain.ratio.median, drain.ratio.min, drain.ratio.max
-        );
-        println!(
-            "{:<8} {:>8} {:>28} {:>28} {:>20}",
-            drain.done,
-            drain.events,
-            rate(drain.limit_events_per_second),
-            rate(drain.relay_events_per_second),
-            ratio
-        );
+        let name = format!("{}, {}", drain.done, drain.events);
+        println!("{}", drain.compared.row(&name));
     }
     if let Some(idle) = &report.idle_ms {
         println!(

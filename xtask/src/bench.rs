@@ -8,6 +8,9 @@ use crate::integration::{self, Plan};
 use crate::services::{self, Started, ViaOption, Way};
 use crate::workspace::Workspace;
 
+/// Benchmarks that need no server.
+const WITHOUT_SERVERS: &[&str] = &["sqlite"];
+
 /// Tests that have a full form take it when this variable is set.
 const SOAK_VARIABLE: &str = "OUTBOX_SOAK";
 
@@ -47,10 +50,14 @@ pub(crate) fn bench(workspace: &Workspace, options: &BenchOptions) -> Result<boo
     };
     command::run(&mut cargo("build"))?;
     crate::interrupt::watch()?;
-    let all = services::select(&[])?;
+    let needed = if WITHOUT_SERVERS.contains(&options.name.as_str()) {
+        vec![]
+    } else {
+        services::select(&[])?
+    };
     // Docker's network would be measured too.
     let way = Way::Local;
-    let mut started = Started::up(workspace.services_folder(), &all, &way, options.keep)?;
+    let mut started = Started::up(workspace.services_folder(), &needed, &way, options.keep)?;
     let mut run = cargo("run");
     run.arg("--quiet")
         .arg("--")
