@@ -246,6 +246,26 @@ async fn ids_go_on_after_a_conversion() {
     .await;
 }
 
+/// As the documentation says: by hand, for want of a migration.
+#[tokio::test]
+async fn other_partitions_are_made_once_the_dated_ones_are_dropped() {
+    with_database(async |db| {
+        daily(db).await.migrate().await.unwrap();
+        db.sql(
+            "DO $$ BEGIN EXECUTE (SELECT string_agg('DROP TABLE ' || inhrelid::regclass, ';') FROM pg_inherits
+             WHERE inhparent = 'outbox.queue'::regclass AND inhrelid <> 'outbox.queue_default'::regclass); END $$",
+        )
+        .await;
+        let queue = PgQueue::connect(config(db, Partitions::Monthly)).await.unwrap();
+        queue.migrate().await.unwrap();
+        queue.check_settings().await.unwrap();
+        let months = "SELECT count(*) FROM pg_inherits JOIN pg_class ON oid = inhrelid
+                      WHERE inhparent = 'outbox.queue'::regclass AND relname ~ '^queue_\\d{4}_\\d{2}$'";
+        assert_eq!(db.number(months).await, 3);
+    })
+    .await;
+}
+
 /// Without storage settings there are none to keep.
 #[tokio::test]
 async fn a_table_without_storage_settings_is_converted() {
