@@ -63,7 +63,8 @@ obstacle (what) AS (
         (spcname <> current_setting('default_tablespace'), 'that the table is in a tablespace'),
         (amname <> current_setting('default_table_access_method'), 'its access method'),
         (EXISTS (SELECT FROM pg_inherits WHERE inhrelid = queue.oid), 'that the table inherits from another'),
-        (EXISTS (SELECT FROM pg_seclabel WHERE (classoid, objoid) = ('pg_class'::regclass, queue.oid)), 'security labels'),
+        (EXISTS (SELECT FROM pg_seclabel WHERE (classoid, objoid) = ('pg_class'::regclass, queue.oid)), 'its security labels'),
+        (EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = queue.oid), 'its subscriptions'),
         (EXISTS (SELECT FROM pg_depend WHERE (classid, objid, deptype) = ('pg_class'::regclass, queue.oid, 'e')),
             'that the table belongs to an extension')
     ) AS of_table (is_so, what)

@@ -12,6 +12,7 @@ mod failures;
 mod fidelity;
 mod leases;
 mod migrate;
+mod obstacles;
 mod partitions;
 mod plans;
 mod settle;
