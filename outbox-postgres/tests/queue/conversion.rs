@@ -1,12 +1,12 @@
 //! A plain table becomes one of partitions: what it keeps.
 
-use outbox_core::{Retention as _, Store as _};
-use outbox_postgres::{Partitions, PgConfig, PgQueue};
-use sqlx::postgres::PgPoolOptions;
+use outbox_core::{Enqueue as _, Event, Retention as _, Store as _, Verdict};
+use outbox_postgres::{Partitions, PgConfig, PgOutbox, PgQueue};
+use sqlx::{Connection as _, postgres::PgPoolOptions};
 
 use crate::{
     failures::url_of,
-    support::{Db, with_database},
+    support::{Db, all, lane, limit, with_database},
 };
 
 /// All that a table is for those who use it, a line each, but for its primary key and the names of
@@ -264,6 +264,30 @@ async fn other_partitions_are_made_once_the_dated_ones_are_dropped() {
         let months = "SELECT count(*) FROM pg_inherits JOIN pg_class ON oid = inhrelid
                       WHERE inhparent = 'outbox.queue'::regclass AND relname ~ '^queue_\\d{4}_\\d{2}$'";
         assert_eq!(db.number(months).await, 3);
+    })
+    .await;
+}
+
+/// Whoever wrote and claimed before goes on, on the same connection and by the statements prepared on it.
+#[tokio::test]
+async fn sessions_of_writers_and_relays_outlive_a_conversion() {
+    with_database(async |db| {
+        let queue = db.queue_with(|config| config.pool_size = 1).await;
+        let outbox = PgOutbox::new("outbox").unwrap();
+        let mut connection = db.pool.acquire().await.unwrap();
+        let lane = lane(&queue, "w").await;
+        for round in 0..3 {
+            let mut tx = connection.begin().await.unwrap();
+            let event = Event::new("t", "T").bytes("null").unwrap();
+            outbox.enqueue(&mut *tx, &event).await.unwrap();
+            tx.commit().await.unwrap();
+            let batch = lane.claim(limit(10)).await.unwrap();
+            assert_eq!(batch.events.len(), 1, "round {round}");
+            let settled = lane.settle(batch.token, &all(&batch, &Verdict::Done)).await;
+            assert_eq!(settled.unwrap().applied, 1, "round {round}");
+            db.sql("DELETE FROM outbox.queue").await;
+            daily(db).await.migrate().await.unwrap();
+        }
     })
     .await;
 }
