@@ -2,6 +2,7 @@
 
 pub mod documents;
 pub mod faulty;
+pub mod log;
 pub mod memory;
 pub mod ordered_suite;
 pub mod program;

@@ -8,14 +8,12 @@ use outbox_core::{
 };
 use outbox_testkit::{
     faulty::{FaultyStore, StoreCall, StoreFault},
+    log::{Lines, number},
     memory::MemoryStore,
 };
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    log::{Lines, number},
-    script::{Running, Script, commit, drained, event, one_lane, run_on},
-};
+use crate::script::{Running, Script, commit, drained, event, one_lane, run_on};
 
 const REMOVED: &str = "removed what was delivered and old";
 const MINUTE: Duration = Duration::from_secs(60);

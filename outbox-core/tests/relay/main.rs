@@ -5,7 +5,6 @@ mod faults;
 mod histories;
 mod isolation;
 mod lifecycle;
-mod log;
 mod order;
 mod policies;
 mod routes;

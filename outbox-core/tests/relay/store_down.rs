@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use outbox_core::{ErrorKind, OrderClass, Outcome, RelayConfig, Route, STORE_CHECK_TIMEOUT};
-use outbox_testkit::faulty::{FaultyStore, StoreCall, StoreFault};
+use outbox_testkit::{
+    faulty::{FaultyStore, StoreCall, StoreFault},
+    log::{Lines, number},
+};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    log::{Lines, number},
-    script::{Running, Script, commit, drained, one_lane, run_on},
-};
+use crate::script::{Running, Script, commit, drained, one_lane, run_on};
 
 fn start(store: &FaultyStore) -> (Running, Arc<Script>) {
     let publisher = Arc::new(Script::new(OrderClass::InFlight, |_| Outcome::delivered()));

@@ -10,6 +10,8 @@ mod inspect;
 mod keys;
 mod lane;
 #[cfg(test)]
+mod no_room;
+#[cfg(test)]
 mod plans;
 mod row;
 mod select;

@@ -1,4 +1,4 @@
-//! What the relay logs, to be looked at.
+//! What this process logs, to be looked at.
 
 use std::{
     io,
@@ -13,8 +13,8 @@ static SECOND: LazyLock<Dispatch> =
     LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish()));
 
 /// Lines of a log.
-#[derive(Clone, Default)]
-pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+#[derive(Debug, Clone, Default)]
+pub struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -27,8 +27,8 @@ impl io::Write for Lines {
 }
 
 impl Lines {
-    /// What is logged by this thread goes here while the guard lives.
-    pub(crate) fn follow(&self) -> tracing::subscriber::DefaultGuard {
+    /// What is logged by this thread, at info and above, goes here while the guard lives.
+    pub fn follow(&self) -> tracing::subscriber::DefaultGuard {
         LazyLock::force(&SECOND);
         let lines = self.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -37,7 +37,8 @@ impl Lines {
         tracing::subscriber::set_default(subscriber.finish())
     }
 
-    pub(crate) fn with(&self, text: &str) -> Vec<String> {
+    /// The lines that have this text.
+    pub fn with(&self, text: &str) -> Vec<String> {
         let all = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let found = all.lines().filter(|line| line.contains(text));
         found.map(ToOwned::to_owned).collect()
@@ -45,7 +46,7 @@ impl Lines {
 }
 
 /// The number in `name=…`.
-pub(crate) fn number(line: &str, name: &str) -> u64 {
+pub fn number(line: &str, name: &str) -> u64 {
     let (_, rest) = line.split_once(&format!(" {name}=")).expect(name);
     rest.split(' ').next().unwrap().parse().unwrap()
 }
