@@ -49,7 +49,7 @@ fn an_event_goes_from_enqueue_to_the_relay_and_through_the_dead_letters() {
         enqueue("a", r#"{"n":1}"#);
         enqueue("b", &format!(r#"{{"n":"{}"}}"#, "x".repeat(5_000)));
         enqueue("b", r#"{"n":2}"#);
-        assert_eq!(count(&status(&place)["pending"]), 3);
+        assert_eq!(place.count("pending"), 3);
 
         // The second one is too large for this relay, and the third waits behind it.
         let mut command = place.command(&["relay", "--publisher", "stdout"]);
@@ -81,19 +81,11 @@ fn an_event_goes_from_enqueue_to_the_relay_and_through_the_dead_letters() {
     });
 }
 
-fn status(place: &Place) -> Value {
-    serde_json::from_str(&place.run(&["status", "--json"])).unwrap()
-}
-
 async fn until(place: &Place, counted: &str, number: u64) {
     let reached = eventually(Duration::from_secs(30), async || {
-        (count(&status(place)[counted]) == number).then_some(())
+        (place.count(counted) == number).then_some(())
     });
     reached
         .await
-        .unwrap_or_else(|| panic!("{counted}: {}", status(place)));
-}
-
-fn count(value: &Value) -> u64 {
-    value["value"].as_u64().unwrap_or(u64::MAX)
+        .unwrap_or_else(|| panic!("{counted}: {}", place.status()));
 }

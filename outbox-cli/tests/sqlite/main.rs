@@ -2,5 +2,6 @@
 
 mod commands;
 mod demo;
+mod operators;
 mod processes;
 mod support;

@@ -111,7 +111,7 @@ async fn until_stuck_with_events_in_flight(place: &Place, relay: &Program) {
     let worker = worker(relay);
     let mut seen = 0;
     let stuck = eventually(PATIENCE, async || {
-        let lanes = &status(place)["lanes"];
+        let lanes = &place.status()["lanes"];
         let flying = lanes.as_array().unwrap().iter().any(|lane| {
             lane["owner"] == worker.as_str() && lane["in_flight"]["value"].as_u64() > Some(0)
         });
@@ -119,10 +119,6 @@ async fn until_stuck_with_events_in_flight(place: &Place, relay: &Program) {
         (seen == 20).then_some(())
     });
     stuck.await.expect("the relay is never stuck");
-}
-
-fn status(place: &Place) -> Value {
-    serde_json::from_str(&place.run(&["status", "--json"])).unwrap()
 }
 
 /// One of two processes dies with events in flight that it could not publish: the other goes on with
@@ -159,7 +155,7 @@ fn crash_holds_lock_a_killed_relay_loses_nothing() {
 
         write(&place, 1_500, 500);
         let all = eventually(PATIENCE, async || {
-            let state = status(&place);
+            let state = place.status();
             let left =
                 ["pending", "in_flight", "held", "dead"].map(|of| state[of]["value"].as_u64());
             (left == [Some(0); 4]).then_some(())

@@ -6,7 +6,9 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use outbox_testkit::program::Program;
+use outbox_testkit::{block_on, program::Program};
+use serde_json::Value;
+use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
 /// A folder with a database and with what relays published; it goes when it is dropped.
@@ -19,6 +21,66 @@ impl Place {
         Self {
             folder: tempfile::tempdir().unwrap(),
         }
+    }
+
+    pub(crate) fn migrated() -> Self {
+        let place = Self::new();
+        place.run(&["migrate"]);
+        place
+    }
+
+    /// Runs statements on the file, as another program would.
+    pub(crate) fn sql(&self, text: &'static str) {
+        block_on(async {
+            let mut connection = self.connection().await;
+            let done = sqlx::raw_sql(text).execute(&mut connection).await;
+            done.unwrap();
+        });
+    }
+
+    /// The one text that the statement gives.
+    pub(crate) fn text(&self, query: &'static str) -> String {
+        block_on(async {
+            let mut connection = self.connection().await;
+            let value = sqlx::query_scalar(query).fetch_one(&mut connection).await;
+            value.unwrap()
+        })
+    }
+
+    /// The one number that the statement gives.
+    pub(crate) fn number(&self, query: &'static str) -> i64 {
+        block_on(async {
+            let mut connection = self.connection().await;
+            let value = sqlx::query_scalar(query).fetch_one(&mut connection).await;
+            value.unwrap()
+        })
+    }
+
+    /// Keeps all others from writing until it is dropped.
+    pub(crate) fn lock(&self) -> SqliteConnection {
+        block_on(async {
+            let mut connection = self.connection().await;
+            let begun = sqlx::raw_sql("BEGIN IMMEDIATE")
+                .execute(&mut connection)
+                .await;
+            begun.unwrap();
+            connection
+        })
+    }
+
+    async fn connection(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.path("outbox.db"));
+        options.connect().await.unwrap()
+    }
+
+    /// What `status --json` tells.
+    pub(crate) fn status(&self) -> Value {
+        serde_json::from_str(&self.run(&["status", "--json"])).unwrap()
+    }
+
+    /// One of its counts.
+    pub(crate) fn count(&self, of: &str) -> u64 {
+        self.status()[of]["value"].as_u64().unwrap()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -92,7 +154,7 @@ impl Place {
     }
 
     /// The lines that were published so far.
-    pub(crate) fn published(&self) -> Vec<serde_json::Value> {
+    pub(crate) fn published(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path("published.jsonl")).unwrap_or_default();
         // The last one may be half written yet.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
