@@ -38,7 +38,7 @@ pub(crate) struct SqliteArgs {
     #[arg(long, default_value_t = 500)]
     batch: usize,
     /// Transactions of each enqueue.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 2_000)]
     transactions: usize,
 }
 
