@@ -8,6 +8,8 @@ mod duration;
 mod layers;
 mod model;
 mod overlap;
+#[cfg(test)]
+mod properties;
 mod resolve;
 mod secret;
 

@@ -225,6 +225,13 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// Reads a pattern. What was written stays out of the message: it might be a secret in the wrong
+/// place.
+fn pattern<E: de::Error>(text: &str) -> Result<TopicPattern, E> {
+    text.parse()
+        .map_err(|_| E::custom("no topic pattern; write a name, a prefix with * at its end, or *"))
+}
+
 /// A topic pattern of the core, read from text.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern(pub(crate) TopicPattern);
@@ -232,7 +239,7 @@ pub(crate) struct Pattern(pub(crate) TopicPattern);
 impl<'de> Deserialize<'de> for Pattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(de::Error::custom)
+        pattern(&text).map(Self)
     }
 }
 
@@ -250,11 +257,8 @@ impl<'de> Deserialize<'de> for Topics {
                 f.write_str("a list of topic patterns, as in [\"orders.*\", \"users\"]")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Topics, E> {
-                let patterns = text.split(',').map(|part| part.trim().parse());
-                patterns
-                    .collect::<Result<_, _>>()
-                    .map(Topics)
-                    .map_err(E::custom)
+                let patterns = text.split(',').map(|part| pattern(part.trim()));
+                patterns.collect::<Result<_, _>>().map(Topics)
             }
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Topics, A::Error> {
                 let mut patterns = Vec::new();
