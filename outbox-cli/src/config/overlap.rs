@@ -40,7 +40,32 @@ fn overlap(a: &TopicPattern, b: &TopicPattern) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// All texts of up to four letters of two, which is longer than any pattern below.
+    fn topics() -> Vec<String> {
+        let mut all = vec![String::new()];
+        let mut longest = all.clone();
+        for _ in 0..4 {
+            longest = longest
+                .iter()
+                .flat_map(|topic| [format!("{topic}a"), format!("{topic}b")])
+                .collect();
+            all.extend_from_slice(&longest);
+        }
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn patterns_overlap_exactly_when_some_topic_fits_both(a in "[ab]{1,3}|[ab]{0,3}\\*", b in "[ab]{1,3}|[ab]{0,3}\\*") {
+            let (one, other): (TopicPattern, TopicPattern) = (a.parse().unwrap(), b.parse().unwrap());
+            let shared = topics().iter().any(|topic| one.matches(topic) && other.matches(topic));
+            prop_assert_eq!(overlap(&one, &other), shared);
+        }
+    }
 
     #[test]
     fn patterns_overlap_when_a_topic_fits_both() {
