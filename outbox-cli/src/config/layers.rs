@@ -13,6 +13,10 @@ use crate::exit::Failure;
 /// Variables of this prefix are settings: `OUTBOX__STORE__URL` is `url` in `[store]`.
 const PREFIX: &str = "OUTBOX__";
 
+/// Names of more parts are no setting, and not read: tables in tables without end would end the
+/// stack.
+const PARTS_MAX: usize = 32;
+
 /// Reads the file, if there is one, and lays the variables of the environment over it.
 pub(crate) fn load(
     file: Option<&Path>,
@@ -92,6 +96,13 @@ fn read_environment(
                 path,
                 "a part of the name is empty; write OUTBOX__STORE__URL",
             ));
+        }
+        if keys.len() > PARTS_MAX {
+            let message = format!(
+                "configuration: a variable {PREFIX}… has {} parts in its name — the longest setting has 4; correct its name",
+                keys.len()
+            );
+            return Err(Failure::usage(message));
         }
         let layer = typed(&keys, text)
             .map_err(|wrong| wrong.at(&format_args!("environment variable {name}")))?;

@@ -106,6 +106,15 @@ fn routes_may_be_named_as_settings_are() {
 }
 
 #[test]
+fn a_name_of_many_parts_is_refused_and_not_read() {
+    let name = format!("OUTBOX{}", "__A".repeat(30_000));
+    let message = with_file("", &[(&name, "1")]).unwrap_err();
+    assert!(message.contains("has 30000 parts in its name"), "{message}");
+    let message = with_file("", &[("OUTBOX__STORE__URL__A__A", "1")]).unwrap_err();
+    assert!(message.contains("wrong value of `store.url`"), "{message}");
+}
+
+#[test]
 fn an_unknown_key_is_named_with_its_place_and_the_nearest_name() {
     for (file, pairs, expected) in [
         (
