@@ -1,6 +1,6 @@
 //! Writing by the API and by SQL: whole or not at all, byte for byte.
 
-use std::{future::poll_fn, pin::pin, task::Poll};
+use std::{collections::BTreeMap, future::poll_fn, pin::pin, task::Poll};
 
 use outbox_core::{
     AcquireRequest, Batch, ClaimLimit, Enqueue as _, ErrorKind, Inspect as _, Store as _, TopicSet,
@@ -81,29 +81,43 @@ async fn a_cancelled_enqueue_is_whole_or_nothing() {
     const ROUNDS: usize = 20;
     let file = File::migrated().await;
     let queue = file.queue().await;
-    let events = vec![event("k"); EVENTS];
-    let (mut cancelled, mut done) = (0, 0);
-    while done < ROUNDS {
+    let mut cancelled = 0;
+    let mut answered = Vec::new();
+    while answered.len() < ROUNDS {
         for polls in 1.. {
+            // A key for each call, so that its events can be told apart.
+            let key = format!("{}-{polls}", answered.len());
+            let events = vec![event(&key); EVENTS];
             match polled(polls, queue.enqueue(&events)).await {
                 None => cancelled += 1,
                 Some(told) => {
                     assert_eq!(told.unwrap().len(), EVENTS);
+                    answered.push(key);
                     break;
                 }
             }
         }
-        done += 1;
     }
     assert!(cancelled > 2 * ROUNDS, "only {cancelled} cancelled");
-    queue.enqueue(&events).await.expect("no lock was left");
-    let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM outbox_queue")
-        .fetch_one(&file.pool)
+    queue
+        .enqueue(&[event("last")])
         .await
-        .unwrap();
-    let rows = usize::try_from(rows).unwrap();
-    assert_eq!(rows % EVENTS, 0, "a part of a call is there");
-    assert!(rows / EVENTS > done, "what was answered is there");
+        .expect("no lock was left");
+    let calls: BTreeMap<String, i64> =
+        sqlx::query_as("SELECT key, count(*) FROM outbox_queue WHERE key <> 'last' GROUP BY key")
+            .fetch_all(&file.pool)
+            .await
+            .unwrap()
+            .into_iter()
+            .collect();
+    assert!(
+        calls.values().all(|n| usize::try_from(*n) == Ok(EVENTS)),
+        "a part is there: {calls:?}"
+    );
+    assert!(
+        answered.iter().all(|key| calls.contains_key(key)),
+        "{calls:?}"
+    );
 }
 
 /// What the call gives; none when it still waits after so many polls: it is dropped then.
