@@ -5,7 +5,9 @@ use outbox_core::TopicPattern;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use toml::Value;
 
-use super::written::{Kind, Leaf, configurations, environment, file, read, shown};
+use super::written::{
+    Kind, Leaf, configurations, configurations_of, environment, file, read, shown,
+};
 use crate::{
     args::{Cli, Command, GlobalArgs, RelayArgs},
     config::{Config, LogConfig, PublisherConfig, Settings, StoreConfig},
@@ -37,6 +39,15 @@ fn over(lower: &[Leaf], upper: &[Leaf]) -> Vec<Leaf> {
     };
     let kept = lower.iter().filter(|leaf| !replaced(leaf));
     kept.chain(upper).cloned().collect()
+}
+
+/// All settings, or those that flags set and what stands beside them, so that more of them are right.
+fn below_flags() -> impl Strategy<Value = Vec<Leaf>> {
+    prop_oneof![
+        configurations(&["default"]),
+        configurations_of(&["default"], |key| key.contains(".publisher.")
+            || key.contains("url")),
+    ]
 }
 
 fn flags() -> impl Strategy<Value = Vec<(&'static str, Leaf)>> {
@@ -152,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn flags_beat_both_key_by_key(by_file: bool, lower in configurations(&["default"]), flags in flags()) {
+    fn flags_beat_both_key_by_key(by_file: bool, lower in below_flags(), flags in flags()) {
         let chosen: Vec<Leaf> = flags.iter().map(|(_, leaf)| leaf.clone()).collect();
         let mut below = lower.clone();
         // Without a kind the settings are those of Redis, the only kind that has any.

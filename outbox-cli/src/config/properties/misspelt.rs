@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::{
+    option,
     prelude::*,
     sample::{Index, select},
 };
@@ -157,6 +158,22 @@ proptest! {
             let message = refused(read("", environment([&leaf])))?;
             let variable = variable(&lower).replace(char::is_control, " ");
             prop_assert!(hinted(&message, &name(&lower[..=at])) && message.contains(&variable), "{message}");
+        }
+    }
+
+    /// Nor does one about a line that is no TOML, which a parser would show.
+    #[test]
+    fn creds_in_log_no_message_shows_a_line(key in select(KEYS), at: Index, added in option::of(select(&['"', '\'', '[', ']', '{', '}', '=', '#', '\n', '\\', ',', '.'][..]))) {
+        let path: Vec<_> = key.0.split('.').map(|name| name.replace(ROUTE, "r")).collect();
+        let mut text = file([&leaf(&path, Value::from(SECRET))]);
+        let at = at.index(text.len());
+        match added {
+            Some(added) => text.insert(at, added),
+            None => drop(text.remove(at)),
+        }
+        let found = read(&text, vec![]);
+        if found.is_err() {
+            refused(found)?;
         }
     }
 

@@ -122,9 +122,22 @@ pub(super) fn leaves_of(wanted: impl Fn(&str) -> bool) -> BoxedStrategy<Leaf> {
 
 /// Settings of a whole configuration, each key once.
 pub(super) fn configurations(routes: &'static [&'static str]) -> BoxedStrategy<Vec<Leaf>> {
-    let one = (select(KEYS), select(routes));
+    configurations_of(routes, |_| true)
+}
+
+/// Settings of some keys, each once.
+pub(super) fn configurations_of(
+    routes: &'static [&'static str],
+    wanted: impl Fn(&str) -> bool,
+) -> BoxedStrategy<Vec<Leaf>> {
+    let keys: Vec<_> = KEYS
+        .iter()
+        .filter(|(key, _)| wanted(key))
+        .copied()
+        .collect();
+    let single = (select(keys), select(routes));
     vec(
-        one.prop_flat_map(|((key, kind), route)| leaf(key, kind, route)),
+        single.prop_flat_map(|((key, kind), route)| leaf(key, kind, route)),
         0..12,
     )
     .prop_map(|leaves| {
