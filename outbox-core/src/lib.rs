@@ -38,6 +38,8 @@ pub use inspect::{BoundedCount, Failing, FailingTopic, Inspect, Inspection, Lane
 pub use limits::{InvalidEvent, Limits};
 pub use outcome::{Outcome, Receipt};
 pub use publisher::{Capabilities, OrderClass, Publisher};
+#[doc(hidden)]
+pub use relay::Mutation;
 pub use relay::{Health, HealthReport, Relay, RelayBuilder, RelayConfig, Route, RouteHealth};
 pub use retention::{CleanRequest, Cleaned, Retention};
 pub use retry::{OnDead, RetryPolicy};

@@ -120,7 +120,8 @@ pub trait Store: Send + Sync {
     /// few seconds, and after a lane was lost.
     ///
     /// Guarantees: two workers never hold one lane at a time; a lane whose owner died becomes free
-    /// at its lease's end; lanes spread over the workers that ask. Cancellation: a lane taken by a
+    /// at its lease's end; one that the asking worker has and does not name as held is its own again
+    /// at once, as if released: it was given up, or the answer that gave it was lost; lanes spread over the workers that ask. Cancellation: a lane taken by a
     /// dropped call is free again after one lease.
     async fn acquire(&self, request: &AcquireRequest<'_>) -> Result<Acquired>;
 

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     gates::TopicGate,
+    mutation::Mutation,
     plan::{BlockedKeys, Decision, attempt_of, parks},
     publish::Published,
     route::RouteContext,
@@ -127,9 +128,19 @@ fn answered(
     outcome: &Outcome,
     pauses: &BTreeMap<&str, Duration>,
 ) -> Verdict {
-    if outcome.is_delivered() {
+    let mutated = |mutation| context.mutated(mutation);
+    if outcome.is_delivered()
+        || mutated(Mutation::UnknownIsDelivered) && matches!(outcome, Outcome::Unknown(_))
+    {
         return Verdict::Done;
     }
+    let own = match outcome.error() {
+        Some(error) if mutated(Mutation::OutageBurnsAttempts) => {
+            Some(Outcome::Failed(error.copy().scope(Scope::Message)))
+        }
+        _ => None,
+    };
+    let outcome = own.as_ref().unwrap_or(outcome);
     let topic_pause = pauses
         .get(event.topic.as_str())
         .copied()
@@ -187,7 +198,9 @@ fn inform_gates<'a>(
             continue;
         };
         context.telemetry.failure(outcome, error);
+        let widened = context.mutated(Mutation::TopicPausesRoute);
         match error.failure_scope() {
+            Scope::Topic if widened => destination = destination.or(Some(error)),
             Scope::Destination => destination = destination.or(Some(error)),
             Scope::Topic => {
                 topics_failed.entry(&event.topic).or_insert(error);

@@ -7,8 +7,9 @@ use std::{
 };
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
+use super::changes::{Changes, Watch};
 use crate::{
     breaker::{Breaker, BreakerPolicy, Gate},
     error::Error,
@@ -57,7 +58,7 @@ struct Inner {
 pub(super) struct Gates {
     policy: BreakerPolicy,
     /// Wakes lanes that wait for the destination's breaker.
-    changed: watch::Sender<()>,
+    changed: Changes,
     inner: Mutex<Inner>,
 }
 
@@ -69,7 +70,7 @@ impl Gates {
         };
         Self {
             policy: policy.clone(),
-            changed: watch::Sender::new(()),
+            changed: Changes::default(),
             inner: Mutex::new(inner),
         }
     }
@@ -79,8 +80,8 @@ impl Gates {
     }
 
     /// Changes of the destination's breaker, so that no lane sleeps through its closing.
-    pub(super) fn watch(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
+    pub(super) fn watch(&self) -> Watch {
+        self.changed.watch()
     }
 
     /// Asks for leave to claim; a probe granted must be answered or returned.
@@ -102,7 +103,7 @@ impl Gates {
     pub(super) fn destination_answered(&self) -> bool {
         let was_open = self.inner().destination.succeeded();
         if was_open {
-            self.changed.send_replace(());
+            self.changed.notify();
         }
         was_open
     }
@@ -111,14 +112,14 @@ impl Gates {
     pub(super) fn destination_reachable(&self) -> bool {
         let was_open = self.inner().destination.reachable();
         if was_open {
-            self.changed.send_replace(());
+            self.changed.notify();
         }
         was_open
     }
 
     pub(super) fn probe_returned(&self, now: Instant) {
         self.inner().destination.probe_returned(now);
-        self.changed.send_replace(());
+        self.changed.notify();
     }
 
     pub(super) fn topic(&self, topic: &str, now: Instant) -> TopicGate {

@@ -3,12 +3,14 @@
 //! Deterministic for simulation: time is tokio's (which tests pause), random numbers come from one
 //! seeded source, selects are biased, maps are ordered, and no task is detached.
 
+mod changes;
 mod clean;
 mod conclude;
 mod config;
 mod gates;
 mod health;
 mod lane;
+mod mutation;
 mod outage;
 mod pace;
 mod plan;
@@ -23,4 +25,5 @@ mod telemetry;
 
 pub use config::{RelayConfig, Route};
 pub use health::{Health, HealthReport, RouteHealth};
+pub use mutation::Mutation;
 pub use run::{Relay, RelayBuilder};

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{gates::TopicGate, publish::refused, route::RouteContext};
+use super::{gates::TopicGate, mutation::Mutation, publish::refused, route::RouteContext};
 use crate::{
     delivery::{Answer, Attempt, DeliveryState, Step, step},
     retry::OnDead,
@@ -140,7 +140,7 @@ impl<'a> Planner<'a> {
         let attempt = attempt_of(event);
         let key = event.key.as_deref().filter(|_| self.context.ordered);
         let waits = |key: &str| self.parked.contains(key) || self.stream && blocked.contains(key);
-        if key.is_some_and(waits) {
+        if key.is_some_and(waits) && !self.context.mutated(Mutation::RetryOvertakesKey) {
             return Decision::Settle(Verdict::Hold);
         }
         let (state, verdict) = step(DeliveryState::Pending, attempt, policy, Step::Claimed);

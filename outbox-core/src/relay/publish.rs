@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout};
 use tracing::Span;
 
 use super::{
+    mutation::Mutation,
     plan::{Decision, Plan},
     route::RouteContext,
 };
@@ -34,11 +35,7 @@ pub(super) async fn publish(context: Arc<RouteContext>, batch: Batch, plan: Plan
             .iter()
             .all(|d| matches!(d, Decision::Send { .. }))
     {
-        attempt(&context, &batch.events)
-            .await
-            .into_iter()
-            .map(Some)
-            .collect()
+        attempt(&context, &batch.events).await
     } else {
         publish_waves(&context, &batch, &plan).await
     };
@@ -77,6 +74,14 @@ impl<'a> Found<'a> {
     fn skip(&mut self, context: &RouteContext, event: &'a StoredEvent) {
         if let (true, Some(key)) = (context.ordered, &event.key) {
             self.keys_failed.insert(key);
+        }
+    }
+
+    /// What became of it; `None`: it was not sent.
+    fn note(&mut self, context: &RouteContext, event: &'a StoredEvent, outcome: Option<&Outcome>) {
+        match outcome {
+            Some(outcome) => self.learn(context, event, outcome),
+            None => self.skip(context, event),
         }
     }
 
@@ -123,37 +128,48 @@ async fn publish_waves(context: &RouteContext, batch: &Batch, plan: &Plan) -> Ve
             .collect();
         let answers = attempt(context, &events).await;
         for (index, outcome) in sent.into_iter().zip(answers) {
-            found.learn(context, &batch.events[index], &outcome);
-            outcomes[index] = Some(outcome);
+            found.note(context, &batch.events[index], outcome.as_ref());
+            outcomes[index] = outcome;
         }
     }
     outcomes
 }
 
-/// One attempt for each event. A publisher that breaks its contract (panics, never answers, answers
+/// One attempt for each event, `None` for what was not sent after all. A publisher that breaks its contract (panics, never answers, answers
 /// for another number of events) costs attempts or a pause, never an event.
-async fn attempt(context: &RouteContext, events: &[StoredEvent]) -> Vec<Outcome> {
+async fn attempt(context: &RouteContext, events: &[StoredEvent]) -> Vec<Option<Outcome>> {
     let started = Instant::now();
     let answers = match call(context, events).await {
-        Ok(outcomes) => outcomes,
-        // One of them kills the publisher: alone each answers for itself.
-        Err(Panicked) if events.len() > 1 => {
-            let mut outcomes = Vec::with_capacity(events.len());
-            for event in events.chunks(1) {
-                match call(context, event).await {
-                    Ok(outcome) => outcomes.extend(outcome),
-                    Err(Panicked) => outcomes.push(panicked()),
-                }
-            }
-            outcomes
-        }
-        Err(Panicked) => vec![panicked()],
+        Ok(outcomes) => outcomes.into_iter().map(Some).collect(),
+        Err(Panicked) if events.len() > 1 => one_by_one(context, events).await,
+        Err(Panicked) => vec![Some(panicked())],
     };
     context
         .telemetry
         .publish_seconds
         .record(started.elapsed().as_secs_f64());
     answers
+}
+
+/// One of them makes the publisher panic: alone each answers for itself. What one of them found out
+/// holds back those behind it, as between waves.
+async fn one_by_one(context: &RouteContext, events: &[StoredEvent]) -> Vec<Option<Outcome>> {
+    let mut found = Found::default();
+    let mut outcomes = Vec::with_capacity(events.len());
+    for event in events {
+        let allowed = found.allows(event) || context.mutated(Mutation::PanicForgetsKeys);
+        let outcome = if allowed {
+            match call(context, std::slice::from_ref(event)).await {
+                Ok(mut outcome) => outcome.pop(),
+                Err(Panicked) => Some(panicked()),
+            }
+        } else {
+            None
+        };
+        found.note(context, event, outcome.as_ref());
+        outcomes.push(outcome);
+    }
+    outcomes
 }
 
 /// The outcome of an event that the publisher would not even send.

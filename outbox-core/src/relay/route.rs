@@ -15,6 +15,7 @@ use super::{
     gates::{Gates, Jitter},
     health::Health,
     lane::LaneTask,
+    mutation::Mutation,
     outage::Outage,
     quiet::{Quiet, QuietByCause},
     settle::store_pause,
@@ -47,6 +48,7 @@ pub(super) struct RouteContext {
     pub(super) jitter: Arc<Jitter>,
     pub(super) config: RelayConfig,
     pub(super) telemetry: Telemetry,
+    mutation: Option<Mutation>,
     topics: TopicSet,
     worker: WorkerId,
     policies: Vec<(TopicPattern, RetryPolicy)>,
@@ -78,18 +80,27 @@ impl RouteContext {
         config: RelayConfig,
         jitter: Arc<Jitter>,
         health: Health,
+        mutation: Option<Mutation>,
     ) -> Self {
         let ordered = store.ordered();
         let in_flight = route.publisher.capabilities().order == OrderClass::InFlight;
+        let mut policies = route.policies;
+        if mutation == Some(Mutation::AttemptsWithoutEnd) {
+            for (_, policy) in &mut policies {
+                policy.attempts_max = u32::MAX;
+            }
+        }
+        let waves = ordered && (route.strict_order || !in_flight);
         Self {
             ordered,
-            waves: ordered && (route.strict_order || !in_flight),
+            waves: waves && mutation != Some(Mutation::WaveLimitIgnored),
+            mutation,
             gates: Gates::new(&route.breaker),
             telemetry: Telemetry::new(store.name(), &route.name),
             name: route.name,
             topics: route.topics,
             publisher: route.publisher,
-            policies: route.policies,
+            policies,
             default_policy: RetryPolicy::default(),
             store,
             worker,
@@ -102,6 +113,11 @@ impl RouteContext {
             lost_lines: Mutex::new(Quiet::for_loop()),
             event_lines: Mutex::new(Quiet::new(EVENT_LINES_PER_MINUTE, Duration::from_secs(60))),
         }
+    }
+
+    /// Whether the relay is broken in this way.
+    pub(super) fn mutated(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
     }
 
     pub(super) fn policy(&self, topic: &str) -> &RetryPolicy {

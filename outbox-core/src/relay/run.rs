@@ -12,6 +12,7 @@ use super::{
     config::{RelayConfig, Route},
     gates::Jitter,
     health::Health,
+    mutation::Mutation,
     route::RouteContext,
     start::{check_store, start_routes},
     store_watch::StoreWatch,
@@ -38,6 +39,7 @@ pub struct Relay {
     worker: WorkerId,
     jitter: Arc<Jitter>,
     health: Health,
+    mutation: Option<Mutation>,
 }
 
 /// Builds a [`Relay`].
@@ -47,6 +49,7 @@ pub struct RelayBuilder {
     routes: Vec<Route>,
     config: RelayConfig,
     seed: Option<u64>,
+    mutation: Option<Mutation>,
 }
 
 impl RelayBuilder {
@@ -65,6 +68,13 @@ impl RelayBuilder {
     /// Seeds the random numbers of backoff, for tests that repeat exactly.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
+        self
+    }
+
+    /// Builds a relay that is broken in this way.
+    #[doc(hidden)]
+    pub fn mutation(mut self, mutation: Mutation) -> Self {
+        self.mutation = Some(mutation);
         self
     }
 
@@ -99,6 +109,7 @@ impl RelayBuilder {
             routes: self.routes,
             config: self.config,
             health,
+            mutation: self.mutation,
         })
     }
 }
@@ -111,6 +122,7 @@ impl Relay {
             routes: Vec::new(),
             config: RelayConfig::default(),
             seed: None,
+            mutation: None,
         }
     }
 
@@ -143,6 +155,7 @@ impl Relay {
             worker,
             jitter,
             health,
+            mutation,
         } = self;
         let store_watch = Arc::new(StoreWatch::new(store.name(), health.clone()));
         if !check_store(&*store, &config, &jitter, &store_watch, &stop).await? {
@@ -158,6 +171,7 @@ impl Relay {
                     config.clone(),
                     Arc::clone(&jitter),
                     health.clone(),
+                    mutation,
                 );
                 Arc::new(context)
             })

@@ -93,6 +93,7 @@ async fn lease_expires_slow_publish() {
     let store = MemoryStore::new(MemoryOptions {
         lanes: 2,
         lease: Duration::from_secs(2),
+        ..MemoryOptions::default()
     });
     let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();
     let events: Vec<_> = names

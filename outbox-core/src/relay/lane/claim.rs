@@ -9,7 +9,7 @@ use super::{LaneTask, Leased, Phase};
 use crate::{
     breaker::Gate,
     error::{ErrorKind, Result},
-    relay::settle::store_pause,
+    relay::{mutation::Mutation, settle::store_pause},
     store::{Batch, ClaimLimit},
 };
 
@@ -106,6 +106,9 @@ impl LaneTask {
                 self.context.store_failed("claim", &error);
                 self.claim_failures = self.claim_failures.saturating_add(1);
                 self.claim_not_before = now + store_pause(&self.context, self.claim_failures);
+                if self.context.ordered && !self.context.mutated(Mutation::LostClaimIgnored) {
+                    self.retire();
+                }
             }
         }
     }

@@ -10,15 +10,14 @@ mod send;
 use std::{collections::BTreeSet, future::pending, sync::Arc};
 
 use futures::future::BoxFuture;
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span};
 
 use self::lease::Renewal;
 use super::{
+    changes::Watch,
+    mutation::Mutation,
     pace::Pace,
     plan::BlockedKeys,
     publish::Published,
@@ -94,8 +93,10 @@ pub(super) struct LaneTask {
     claim_failures: u32,
     claim_not_before: Instant,
     holds_probe: bool,
-    gate_changes: watch::Receiver<()>,
+    gate_changes: Watch,
     phase: Phase,
+    /// When it ends, whatever is under way; counts from the end of its work.
+    grace_ends: Instant,
 }
 
 impl LaneTask {
@@ -128,26 +129,27 @@ impl LaneTask {
             claim_not_before: now,
             holds_probe: false,
             phase: Phase::Working,
+            grace_ends: now,
         }
     }
 
     /// Works the lane until told to stop or until it is lost; in the end the lane is released.
     pub(super) async fn run(mut self) {
         self.load_blocked().await;
-        let mut grace_ends = Instant::now();
         loop {
             let wake = self.start_what_can_start();
             let busy =
                 self.publishing.is_some() || self.settling.is_some() || self.claiming.is_some();
+            let busy = busy && !self.context.mutated(Mutation::ShutdownDropsInFlight);
             if self.phase == Phase::Lost || (self.phase == Phase::Stopping && !busy) {
                 break;
             }
             tokio::select! { biased;
                 () = self.stop.cancelled(), if self.phase == Phase::Working => {
                     self.phase = Phase::Stopping;
-                    grace_ends = Instant::now() + self.context.config.shutdown_grace;
+                    self.grace_ends = Instant::now() + self.context.config.shutdown_grace;
                 }
-                () = sleep_until(grace_ends), if self.phase == Phase::Stopping => break,
+                () = sleep_until(self.grace_ends), if self.phase == Phase::Stopping => break,
                 (end, work) = filled(&mut self.settling) => self.settled(end, &work),
                 renewal = filled(&mut self.renewing) => self.renewed(renewal),
                 checked = filled(&mut self.checking) => self.checked(checked),
@@ -159,7 +161,7 @@ impl LaneTask {
                     }
                 }
                 () = sleep_until(self.renew_at), if self.renewing.is_none() => self.renew(),
-                _ = self.gate_changes.changed(), if self.phase == Phase::Working => {}
+                () = self.gate_changes.changed(), if self.phase == Phase::Working => {}
                 () = sleep_until(wake), if self.phase == Phase::Working => {}
             }
         }
@@ -167,6 +169,9 @@ impl LaneTask {
     }
 
     async fn load_blocked(&mut self) {
+        if self.context.mutated(Mutation::HoldForgotten) {
+            return;
+        }
         let mut failures = 0;
         while !self.stop.is_cancelled() {
             match self.lane.blocked().await {
@@ -182,7 +187,7 @@ impl LaneTask {
                     self.context.store_failed("blocked", &error);
                     failures += 1;
                     let pause = store_pause(&self.context, failures);
-                    tokio::select! { () = self.stop.cancelled() => {}, () = tokio::time::sleep(pause) => {} }
+                    tokio::select! { biased; () = self.stop.cancelled() => {}, () = tokio::time::sleep(pause) => {} }
                 }
             }
         }
@@ -210,6 +215,16 @@ impl LaneTask {
             self.start_publish(leased, now);
         }
         self.start_claim(now)
+    }
+
+    /// The claim may have been made although it failed: then its events are in flight, nobody has
+    /// them, and the next claim would hand out what follows (I5). What is under way is finished, and
+    /// the lane given back, to be taken anew.
+    fn retire(&mut self) {
+        if self.phase == Phase::Working {
+            self.phase = Phase::Stopping;
+            self.grace_ends = Instant::now() + self.context.config.shutdown_grace;
+        }
     }
 
     fn lose_if(&mut self, lost: bool) {
@@ -243,7 +258,8 @@ impl LaneTask {
                 self.context
                     .log_lost(&self.lane, work.settlements.len() as u64);
                 // In an ordered store what follows a dropped batch is void: start over.
-                self.lose_if(self.context.ordered);
+                let ignored = self.context.mutated(Mutation::DroppedBatchIgnored);
+                self.lose_if(self.context.ordered && !ignored);
             }
         }
     }
@@ -251,6 +267,9 @@ impl LaneTask {
     /// Whether a batch that is not settled yet parks something of this key: then its settle, or a
     /// later one, unblocks it.
     fn still_parks(&self, key: &str) -> bool {
+        if self.context.mutated(Mutation::UnblockedTooEarly) {
+            return false;
+        }
         let unsettled = self
             .unsettled
             .as_ref()

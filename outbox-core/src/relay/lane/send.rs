@@ -9,12 +9,14 @@ use super::{Flight, LaneTask, Leased};
 use crate::{
     relay::{
         conclude::conclude,
+        mutation::Mutation,
         plan::{Decision, Plan, plan, unreadable_settlements},
         publish::{Published, publish},
         route::RouteContext,
         settle::Work,
     },
-    store::{Batch, LaneId},
+    store::{Batch, LaneId, Settlement, Verdict},
+    stored_event::StoredEvent,
 };
 
 impl LaneTask {
@@ -26,7 +28,10 @@ impl LaneTask {
             number,
         } = leased;
         let paused = !self.holds_probe && self.context.gates.is_open();
-        if paused || number < self.first_valid_claim || now >= lease_ends {
+        let mutated = |mutation| self.context.mutated(mutation);
+        let void = number < self.first_valid_claim && !mutated(Mutation::RewindKeepsClaims);
+        let ended = now >= lease_ends && !mutated(Mutation::EndedLeaseSent);
+        if paused || void || ended {
             // Woken too late, voided by a rewind, or the destination failed meanwhile: not sent.
             self.return_probe(now);
             self.rewind();
@@ -44,7 +49,21 @@ impl LaneTask {
             parked,
         });
         let span = span_of(&self.context, self.lane.id(), &batch, &plan);
-        let publish = publish(Arc::clone(&self.context), batch, plan);
+        let early = self.context.mutated(Mutation::SettleBeforeAck).then(|| {
+            let done = |event: &StoredEvent| Settlement {
+                position: event.position,
+                verdict: Verdict::Done,
+            };
+            let settlements: Vec<_> = batch.events.iter().map(done).collect();
+            (Arc::clone(&self.lane), batch.token, settlements)
+        });
+        let context = Arc::clone(&self.context);
+        let publish = async move {
+            if let Some((lane, token, settlements)) = early {
+                let _ = lane.settle(token, &settlements).await;
+            }
+            publish(context, batch, plan).await
+        };
         self.publishing = Some(Box::pin(publish.instrument(span)));
     }
 
