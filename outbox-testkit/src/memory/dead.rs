@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::{
     clock::wall,
     lane_state::LaneState,
+    mutation::Mutation,
     parked::{Parked, ParkedState},
     row::Counters,
     state::State,
@@ -85,7 +86,13 @@ impl DeadLetters for MemoryStore {
     async fn requeue(&self, filter: &DeadFilter, limit: u32) -> Result<u64> {
         let now = self.now();
         let moved = each_dead(self, filter, limit, |lane, position| {
+            let behind = lane.mutated(Mutation::RequeueBehindFollowers);
             lane.parked.update(position, |parked| requeue(parked, now));
+            if behind {
+                let due = now.saturating_add(Duration::from_millis(200));
+                let state = ParkedState::Scheduled { due };
+                lane.parked.update(position, |parked| parked.state = state);
+            }
         });
         self.ring();
         Ok(moved)

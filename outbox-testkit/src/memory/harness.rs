@@ -32,6 +32,7 @@ impl StoreHarness for MemoryHarness {
         Arc::new(MemoryOutbox(MemoryStore::new(MemoryOptions {
             lanes: options.lanes,
             lease: options.lease,
+            ..MemoryOptions::default()
         })))
     }
 }

@@ -161,6 +161,7 @@ impl Counters {
         for parked in lane.parked.iter() {
             let key = parked.row.key().unwrap_or_default();
             let held = parked.state == ParkedState::Held;
+            let behind = parked.row.key().is_some() && waiting.contains(key);
             if parked.blocks() && (parked.in_flight || !held) {
                 waiting.insert(key);
             }
@@ -169,17 +170,18 @@ impl Counters {
             }
             match parked.state {
                 // Nothing before it is left: it can go.
-                ParkedState::Held if !waiting.contains(key) => self.timed(parked.row.due(), now),
+                ParkedState::Dead { .. } => self.dead.add(1),
+                // Also a requeued one: an earlier one of its key is dead still.
+                ParkedState::Held | ParkedState::Retry { .. } if behind => self.held.add(1),
+                ParkedState::Held => self.row(&parked.row, now),
                 ParkedState::Retry { due } | ParkedState::Scheduled { due } => {
                     self.timed(due, now);
                 }
-                ParkedState::Held => self.held.add(1),
-                ParkedState::Dead { .. } => self.dead.add(1),
             }
         }
         for (position, row) in log.range(lane.read + 1..) {
             if route.topics.matches(row.topic()) && lane.parked.get(*position).is_none() {
-                self.timed(row.due(), now);
+                self.row(row, now);
             }
         }
     }
@@ -187,7 +189,16 @@ impl Counters {
     /// Rows of a store that no relay has visited yet.
     fn unread(&mut self, state: &State, now: Duration) {
         for row in state.log.iter().flat_map(BTreeMap::values) {
-            self.timed(row.due(), now);
+            self.row(row, now);
+        }
+    }
+
+    fn row(&mut self, row: &Row, now: Duration) {
+        if row.due() > now {
+            self.scheduled.add(1);
+        } else {
+            // It waits since then, and not since the beginning of time.
+            self.timed(row.due().max(row.created).min(now), now);
         }
     }
 

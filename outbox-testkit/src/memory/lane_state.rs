@@ -10,6 +10,7 @@ use std::{
 use outbox_core::{BatchSource, BatchToken, ClaimLimit, Settled, TopicSet, WorkerId};
 
 use super::{
+    mutation::Mutation,
     parked::{Parked, ParkedSet, ParkedState},
     row::{Counters, Row},
 };
@@ -53,6 +54,8 @@ pub(super) struct LaneState {
     freed: BTreeSet<String>,
     answers: VecDeque<(BatchToken, Settled)>,
     stream_next: bool,
+    lax: bool,
+    mutation: Option<Mutation>,
 }
 
 /// What a claim took.
@@ -63,6 +66,18 @@ pub(super) struct Taken {
 }
 
 impl LaneState {
+    pub(super) fn new(lax: bool, mutation: Option<Mutation>) -> Self {
+        Self {
+            lax,
+            mutation,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn mutated(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
     /// Whether a worker may take the lane.
     pub(super) fn is_free(&self, now: Duration) -> bool {
         self.owner.is_none() || self.lease_end <= now
@@ -71,6 +86,9 @@ impl LaneState {
     /// Hands the lane to a worker. What the former owner had in flight counts as a crash.
     pub(super) fn take_over(&mut self, worker: WorkerId, lease_end: Duration) {
         self.lose(|_| true);
+        if self.mutated(Mutation::CrashWithoutFlight) {
+            *self.suspects.entry(self.settled + 1).or_default() += 1;
+        }
         self.freed.clear();
         self.answers.clear();
         self.owner = Some(worker);
@@ -101,11 +119,12 @@ impl LaneState {
 
     /// Crash marks for the lost batches; the stream is read again from the first of them.
     fn lose(&mut self, lost: impl Fn(&Flight) -> bool) {
+        let keeps_next = self.mutated(Mutation::DroppedBatchKeepsNext);
         let mut stream_lost = false;
         for flight in std::mem::take(&mut self.flights) {
             let crashed = lost(&flight);
             match flight.source {
-                BatchSource::Stream if crashed || stream_lost => {
+                BatchSource::Stream if crashed || stream_lost && !keeps_next => {
                     stream_lost = true;
                     for row in flight.rows.iter().filter(|_| crashed) {
                         *self.suspects.entry(row.position).or_default() += 1;
@@ -157,7 +176,9 @@ impl LaneState {
     }
 
     fn claim_parked(&mut self, now: Duration, limit: ClaimLimit) -> Option<Taken> {
-        let ready = self.parked.ready(now);
+        let passes = self.mutated(Mutation::ScheduledPassesStream);
+        let settled = if passes { i64::MAX } else { self.settled };
+        let ready = self.parked.ready(now, settled);
         let (suspects, sound): (Vec<_>, Vec<_>) = ready
             .into_iter()
             .filter_map(|position| self.parked.get(position))
@@ -165,7 +186,7 @@ impl LaneState {
             .partition(|(crashes, _)| *crashes > 0);
         let marks: Vec<u32> = suspects.iter().map(|(crashes, _)| *crashes).collect();
         let alone = if sound.is_empty() {
-            suspects_taken(&marks)
+            self.suspects_taken(&marks)
         } else {
             0
         };
@@ -181,12 +202,13 @@ impl LaneState {
         if rows.is_empty() {
             return None;
         }
+        let counted = 1 + u32::from(self.mutated(Mutation::AttemptsCountedTwice));
         let rows = rows
             .into_iter()
             .map(|row| {
                 self.parked.update(row.position, |parked| {
                     parked.in_flight = true;
-                    parked.attempts = parked.attempts.saturating_add(1);
+                    parked.attempts = parked.attempts.saturating_add(counted);
                 });
                 let counters = self
                     .parked
@@ -221,8 +243,13 @@ impl LaneState {
             if !topics.matches(row.topic()) || self.set_aside.contains(position) {
                 continue;
             }
-            if row.due() > now {
-                let state = ParkedState::Scheduled { due: row.due() };
+            let due = if self.mutated(Mutation::ClockPutsOff) {
+                row.due().max(row.created)
+            } else {
+                row.due()
+            };
+            if due > now {
+                let state = ParkedState::Scheduled { due };
                 self.parked.insert(Parked::new(Arc::clone(row), state));
                 self.set_aside.insert(*position);
                 continue;
@@ -235,7 +262,7 @@ impl LaneState {
             return None;
         }
         let take = if suspect {
-            suspects_taken(&marks)
+            self.suspects_taken(&marks)
         } else {
             marks.iter().take_while(|mark| **mark == 0).count()
         };
@@ -331,7 +358,7 @@ impl LaneState {
                 .iter()
                 .flat_map(|flight| &flight.rows)
                 .any(|row| row.key() == Some(&key));
-            if in_flight {
+            if in_flight && !self.lax {
                 self.freed.insert(key);
             } else {
                 told.push(key);
@@ -365,6 +392,15 @@ const FIRST: Counters = Counters {
     crashes: 0,
     failing_for: None,
 };
+
+impl LaneState {
+    fn suspects_taken(&self, marks: &[u32]) -> usize {
+        if self.mutated(Mutation::SuspectsTogether) {
+            return marks.iter().take_while(|mark| **mark > 0).count();
+        }
+        suspects_taken(marks)
+    }
+}
 
 /// How many of these suspects, the first of which is one, may fly together: half of those with one
 /// crash, and one alone from the second crash on (I9).

@@ -25,6 +25,7 @@ mod harness;
 mod inspect;
 mod lane;
 mod lane_state;
+mod mutation;
 mod parked;
 mod row;
 mod settle;
@@ -33,5 +34,6 @@ mod store;
 mod transaction;
 
 pub use harness::MemoryHarness;
+pub use mutation::Mutation;
 pub use store::{MemoryOptions, MemoryStore};
 pub use transaction::MemoryTx;

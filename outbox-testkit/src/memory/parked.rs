@@ -138,14 +138,16 @@ impl ParkedSet {
 
     /// What may be claimed now, by position. Of each key: the head when it is due, or, when the
     /// head is a held one, the run of held ones. Of a key in flight: nothing.
-    pub(super) fn ready(&mut self, now: Duration) -> Vec<i64> {
-        self.hold_scheduled_behind_their_key(now);
-        let mut ready: Vec<i64> = self
-            .loose
-            .iter()
-            .copied()
-            .filter(|position| self.is_due(*position, now))
+    /// One that was put off waits for earlier ones of its key, parked or in the stream before it.
+    pub(super) fn ready(&mut self, now: Duration, settled: i64) -> Vec<i64> {
+        let behind: Vec<i64> = self
+            .loose_due(now, settled)
+            .filter(|position| self.has_earlier(*position))
             .collect();
+        for position in behind {
+            self.update(position, |row| row.state = ParkedState::Held);
+        }
+        let mut ready: Vec<i64> = self.loose_due(now, settled).collect();
         for of_key in self.keys.values() {
             let mut rows = of_key.iter().filter_map(|position| self.rows.get(position));
             let Some(head) = rows.next() else { continue };
@@ -181,17 +183,13 @@ impl ParkedSet {
         })
     }
 
-    /// A scheduled event whose time has come still waits for earlier ones of its key.
-    fn hold_scheduled_behind_their_key(&mut self, now: Duration) {
-        let behind: Vec<i64> = self
-            .loose
-            .iter()
-            .copied()
-            .filter(|position| self.is_due(*position, now) && self.has_earlier(*position))
-            .collect();
-        for position in behind {
-            self.update(position, |row| row.state = ParkedState::Held);
-        }
+    fn loose_due(&self, now: Duration, settled: i64) -> impl Iterator<Item = i64> {
+        let waits = move |position: i64| {
+            let row = self.rows.get(&position).map(|parked| &parked.row);
+            position > settled && row.is_some_and(|row| row.key().is_some())
+        };
+        let loose = self.loose.iter().copied();
+        loose.filter(move |position| self.is_due(*position, now) && !waits(*position))
     }
 
     fn has_earlier(&self, position: i64) -> bool {

@@ -78,14 +78,44 @@ impl Row {
         }
     }
 
-    /// When it may first be sent.
+    /// When it may first be sent. One that was not put off is due whatever the clock says: set back,
+    /// it must not let later events pass.
     pub(super) fn due(&self) -> Duration {
         match &self.body {
-            Body::Event(event) => self
-                .created
-                .saturating_add(event.deliver_after().unwrap_or_default()),
-            Body::Unreadable { .. } => self.created,
+            Body::Event(event) => event
+                .deliver_after()
+                .map_or(Duration::ZERO, |after| self.created.saturating_add(after)),
+            Body::Unreadable { .. } => Duration::ZERO,
         }
+    }
+
+    /// The same event with other bytes, as a broken store would keep it.
+    pub(super) fn changed(&self) -> Self {
+        let body = match &self.body {
+            Body::Event(event) => {
+                let builder = Event::new(event.topic(), event.event_type()).id(event.id());
+                let builder = match event.key() {
+                    Some(key) => builder.key(key),
+                    None => builder,
+                };
+                match builder.bytes("changed") {
+                    Ok(changed) => Body::Event(Box::new(changed)),
+                    Err(_) => Body::Event(event.clone()),
+                }
+            }
+            Body::Unreadable {
+                id,
+                topic,
+                key,
+                why,
+            } => Body::Unreadable {
+                id: *id,
+                topic: topic.clone(),
+                key: key.clone(),
+                why: why.clone(),
+            },
+        };
+        Self::new(self.position, body, self.created)
     }
 
     /// The event, or why it can't be read.

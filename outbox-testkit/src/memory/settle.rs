@@ -8,6 +8,7 @@ use outbox_core::{
 
 use super::{
     lane_state::{Flight, LaneState},
+    mutation::Mutation,
     parked::{Parked, ParkedState},
     row::Row,
 };
@@ -67,7 +68,16 @@ impl LaneState {
         verdicts: &BTreeMap<i64, &Verdict>,
     ) {
         let mut last = None;
+        let forgotten = flight.rows.last().filter(|row| {
+            let verdict = verdicts.get(&row.position);
+            verdict.is_some_and(|verdict| **verdict != Verdict::Return)
+                && self.mutated(Mutation::LastVerdictForgotten)
+        });
+        let forgotten = forgotten.map(|row| row.position);
         for row in &flight.rows {
+            if Some(row.position) == forgotten {
+                continue;
+            }
             let attempts = self.mark(row.position).saturating_add(1);
             self.clear_mark(row.position);
             let Some(verdict) = verdicts.get(&row.position) else {
@@ -89,11 +99,18 @@ impl LaneState {
                 ..Parked::new(Arc::clone(row), ParkedState::Held)
             };
             if let Some(parked) = park(fresh, verdict, now) {
-                self.parked.insert(parked);
+                self.park(parked);
             }
             last = Some(row.position);
         }
         self.settle_up_to(Self::end_of(flight));
+    }
+
+    fn park(&mut self, mut parked: Parked) {
+        if self.mutated(Mutation::ParkedEventChanges) {
+            parked.row = Arc::new(parked.row.changed());
+        }
+        self.parked.insert(parked);
     }
 
     fn settle_parked(

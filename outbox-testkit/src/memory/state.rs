@@ -11,7 +11,9 @@ use uuid::Uuid;
 
 use super::{
     lane_state::LaneState,
+    mutation::Mutation,
     row::{Body, Row},
+    store::MemoryOptions,
 };
 
 /// The log and the routes that read it.
@@ -21,6 +23,8 @@ pub(super) struct State {
     pub(super) log: Vec<BTreeMap<i64, Arc<Row>>>,
     pub(super) routes: BTreeMap<String, Route>,
     pub(super) migrated: bool,
+    pub(super) mutation: Option<Mutation>,
+    lax: bool,
     last_position: i64,
     last_token: u64,
 }
@@ -42,11 +46,13 @@ pub(super) struct Route {
 }
 
 impl State {
-    pub(super) fn new(lanes: usize) -> Self {
+    pub(super) fn new(options: &MemoryOptions) -> Self {
         Self {
-            log: vec![BTreeMap::new(); lanes],
+            log: vec![BTreeMap::new(); options.lanes.max(1)],
             routes: BTreeMap::new(),
             migrated: false,
+            mutation: options.mutation,
+            lax: options.lax,
             last_position: 0,
             last_token: 0,
         }
@@ -63,10 +69,10 @@ impl State {
     }
 
     pub(super) fn route(&mut self, name: &str, topics: &TopicSet) -> &mut Route {
-        let lanes = self.log.len();
+        let (lanes, lax, mutation) = (self.log.len(), self.lax, self.mutation);
         let route = self.routes.entry(name.to_owned()).or_insert_with(|| Route {
             topics: topics.clone(),
-            lanes: std::iter::repeat_with(LaneState::default)
+            lanes: std::iter::repeat_with(|| LaneState::new(lax, mutation))
                 .take(lanes)
                 .collect(),
             asked: BTreeMap::new(),
@@ -88,10 +94,11 @@ impl State {
                 .context("route", route)
                 .context("lane", index)
         };
+        let unfenced = self.mutation == Some(Mutation::FenceIgnored);
         let log = self.log.get(index).ok_or_else(lost)?;
         let found = self.routes.get_mut(route).ok_or_else(lost)?;
         match found.lanes.get_mut(index) {
-            Some(lane) if lane.epoch == epoch && lane.owner.is_some() => Ok(Owned {
+            Some(lane) if lane.epoch == epoch && lane.owner.is_some() || unfenced => Ok(Owned {
                 lane,
                 log,
                 topics: &found.topics,

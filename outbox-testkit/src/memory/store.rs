@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::{
-    clock::Clock, dedup::DedupKeys, lane::MemoryLane, row::Body, state::State,
+    clock::Clock, dedup::DedupKeys, lane::MemoryLane, mutation::Mutation, row::Body, state::State,
     transaction::MemoryTx,
 };
 
@@ -23,6 +23,11 @@ pub struct MemoryOptions {
     pub lanes: usize,
     /// How long a claim stays a worker's without a renewal. Default 30 s.
     pub lease: Duration,
+    /// Unblock a key as soon as nothing of it is parked, as the contract allows, although claims of it
+    /// that are in flight may park something yet. Default: no, as the other stores do.
+    pub lax: bool,
+    /// How the store is broken. Default: not at all.
+    pub mutation: Option<Mutation>,
 }
 
 impl Default for MemoryOptions {
@@ -30,6 +35,8 @@ impl Default for MemoryOptions {
         Self {
             lanes: 4,
             lease: Duration::from_secs(30),
+            lax: false,
+            mutation: None,
         }
     }
 }
@@ -65,12 +72,22 @@ impl MemoryStore {
     /// An empty store. Its clock starts now.
     pub fn new(options: MemoryOptions) -> Self {
         Self(Arc::new(Shared {
-            state: Mutex::new(State::new(options.lanes.max(1))),
+            state: Mutex::new(State::new(&options)),
             clock: Clock::start(),
             lease: options.lease,
             bell: Notify::new(),
             dedup: DedupKeys::default(),
         }))
+    }
+
+    /// Sets the store's clock forward or back, as a server's administrator may.
+    pub fn step_clock(&self, forward: bool, by: Duration) {
+        self.0.clock.step(forward, by);
+    }
+
+    /// What the store's clock shows; the day before it was made is zero.
+    pub fn clock(&self) -> Duration {
+        self.now()
     }
 
     /// Opens a transaction. Dropped without a commit it is rolled back.
@@ -87,6 +104,10 @@ impl MemoryStore {
             why: why.to_owned(),
         };
         self.commit(vec![(body, self.now())]);
+    }
+
+    pub(super) fn mutated(&self, mutation: Mutation) -> bool {
+        self.lock().mutation == Some(mutation)
     }
 
     pub(super) fn commit(&self, rows: Vec<(Body, Duration)>) {
@@ -159,6 +180,7 @@ impl Store for MemoryStore {
     async fn acquire(&self, request: &AcquireRequest<'_>) -> Result<Acquired> {
         let (now, lease) = (self.now(), self.lease());
         let mut state = self.lock();
+        let taken_away = state.mutation == Some(Mutation::LeaseIgnored);
         let route = state.route(request.route, request.topics);
         route.asked.insert(request.worker.clone(), now);
         let share = route.share(request.worker, now, lease);
@@ -175,8 +197,15 @@ impl Store for MemoryStore {
         let mut count = owned.len();
         for (index, lane) in route.lanes.iter_mut().enumerate() {
             let id = MemoryLane::id_of(index);
-            if count >= share || request.held.contains(&id) || !lane.is_free(now) {
+            // One that this worker has and does not hold was given up, or given to a call whose answer
+            // was lost: nobody works it.
+            let given_up = lane.owner.as_ref() == Some(request.worker);
+            let free = given_up || lane.is_free(now) || taken_away;
+            if count >= share || request.held.contains(&id) || !free {
                 continue;
+            }
+            if given_up {
+                lane.give_back();
             }
             lane.take_over(request.worker.clone(), now.saturating_add(lease));
             let taken = MemoryLane::new(self.clone(), request.route, index, lane.epoch);

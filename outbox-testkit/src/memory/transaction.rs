@@ -4,7 +4,7 @@ use std::{mem, time::Duration};
 
 use outbox_core::{Enqueue, Enqueued, Event, Result};
 
-use super::{row::Body, store::MemoryStore};
+use super::{mutation::Mutation, row::Body, store::MemoryStore};
 
 /// An open transaction. Nothing of it is seen before [`commit`](Self::commit); dropping it rolls
 /// back (I1).
@@ -47,7 +47,11 @@ impl MemoryTx {
     }
 
     /// Forgets all of it.
-    pub fn rollback(self) {}
+    pub fn rollback(mut self) {
+        if self.store.mutated(Mutation::RollbackCommits) {
+            self.store.commit(mem::take(&mut self.rows));
+        }
+    }
 
     /// Takes the key, unless it is taken for ever or by this transaction; waits for others that have
     /// it, as a database's unique index does.
