@@ -2,6 +2,7 @@
 
 pub mod documents;
 pub mod faulty;
+pub mod invariants;
 pub mod log;
 pub mod memory;
 pub mod ordered_suite;
@@ -11,6 +12,7 @@ pub mod publisher_suite;
 pub mod remote;
 mod run;
 pub mod servers;
+pub mod sim;
 pub mod store_suite;
 
 mod wait;

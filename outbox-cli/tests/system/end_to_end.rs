@@ -14,8 +14,9 @@ use std::{
 
 use outbox_core::Event;
 use outbox_testkit::{
+    invariants::{History, KeyOrder, check},
     servers::{Postgres, Redis},
-    workload::{History, KeyOrder, Workload, WorkloadOptions, check},
+    workload::{Workload, WorkloadOptions},
 };
 use tokio::task::block_in_place;
 use uuid::Uuid;

@@ -1,10 +1,5 @@
-//! What writers do and what consumers must have seen: a seeded workload and the checker of the
-//! invariants.
+//! What writers do: a seeded workload.
 
-mod checker;
 mod generator;
-mod history;
 
-pub use checker::{KeyOrder, Report, Violation, Violations, check};
 pub use generator::{Fate, PlannedTransaction, Workload, WorkloadOptions};
-pub use history::{History, Sighting};

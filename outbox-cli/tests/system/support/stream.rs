@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use outbox_core::Headers;
-use outbox_testkit::workload::Sighting;
+use outbox_testkit::invariants::Sighting;
 use redis::{AsyncConnectionConfig, RedisResult, aio::MultiplexedConnection};
 use uuid::Uuid;
 

@@ -1,11 +1,12 @@
 //! What happened in a run, gathered by the test.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use outbox_core::{Event, Headers, StoredEvent};
 use uuid::Uuid;
 
+use super::facts::{Fact, Moment, Rules};
 use crate::publisher_suite::Received;
 
 /// A message as a consumer saw it.
@@ -59,7 +60,7 @@ impl From<&Event> for Sighting {
     }
 }
 
-/// The facts to be judged by [`check`](super::check).
+/// The facts to be judged by [`check`](super::check()).
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// Events whose commit was acknowledged to the writer; of one key in commit order.
@@ -72,4 +73,18 @@ pub struct History {
     pub dead: BTreeSet<Uuid>,
     /// What consumers saw, of one key in the order of the broker, copies included.
     pub seen: Vec<Sighting>,
+    /// Events that wait at the end behind a dead one of their key.
+    pub held: BTreeSet<Uuid>,
+    /// Dead letters that an operator removed.
+    pub discarded: BTreeSet<Uuid>,
+    /// From how many sightings on, later events of its key may be seen before this one: it was
+    /// discarded, died under a policy that skips, or was put off by its producer.
+    pub passable: BTreeMap<Uuid, usize>,
+    /// A later and an earlier event of a key: the broker refused the earlier one when both were in
+    /// flight, the one exception to I5.
+    pub excused: BTreeSet<(Uuid, Uuid)>,
+    /// What relays did, in order, where that could be watched.
+    pub facts: Vec<(Moment, Fact)>,
+    /// By what the facts are judged.
+    pub rules: Rules,
 }

@@ -8,7 +8,12 @@ use std::{
 use outbox_core::Event;
 use uuid::Uuid;
 
-use super::history::{History, Sighting};
+use super::{
+    history::{History, Sighting},
+    order::overtakings,
+    relay,
+    violation::{Violation, Violations},
+};
 
 /// Which order the store and the policy promise within a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,84 +26,6 @@ pub enum KeyOrder {
     Skip,
 }
 
-/// What is wrong with one event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Violation {
-    /// I1: it was rolled back and was published.
-    RolledBackSeen(Uuid),
-    /// I1: nobody ever wrote it.
-    UnknownSeen(Uuid),
-    /// I2: it was committed, was not seen, and is no dead letter.
-    Lost(Uuid),
-    /// I4: a copy differs from what was written.
-    CopyDiffers(Uuid),
-    /// I5: it was first seen before this earlier one of its key was.
-    Overtook {
-        /// The later event.
-        event: Uuid,
-        /// The earlier one.
-        earlier: Uuid,
-    },
-}
-
-impl Violation {
-    /// The invariant's number.
-    pub fn invariant(&self) -> &'static str {
-        match self {
-            Self::RolledBackSeen(_) | Self::UnknownSeen(_) => "I1",
-            Self::Lost(_) => "I2",
-            Self::CopyDiffers(_) => "I4",
-            Self::Overtook { .. } => "I5",
-        }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.invariant())?;
-        match self {
-            Self::RolledBackSeen(id) => write!(f, "{id} was rolled back and was published"),
-            Self::UnknownSeen(id) => write!(f, "{id} was published and nobody wrote it"),
-            Self::Lost(id) => write!(f, "{id} was committed, never seen, and is no dead letter"),
-            Self::CopyDiffers(id) => write!(f, "a copy of {id} differs from what was written"),
-            Self::Overtook { event, earlier } => {
-                write!(
-                    f,
-                    "{event} was seen before {earlier}, which is earlier in its key"
-                )
-            }
-        }
-    }
-}
-
-/// Everything that is wrong. Prints each kind with its count and its first examples.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violations(pub Vec<Violation>);
-
-/// Examples printed of each invariant.
-const EXAMPLES: usize = 5;
-
-impl fmt::Display for Violations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for invariant in ["I1", "I2", "I4", "I5"] {
-            let of: Vec<_> = self
-                .0
-                .iter()
-                .filter(|v| v.invariant() == invariant)
-                .collect();
-            if !of.is_empty() {
-                writeln!(f, "{invariant} is broken {} times:", of.len())?;
-            }
-            for violation in of.iter().take(EXAMPLES) {
-                writeln!(f, "  {violation}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Violations {}
-
 /// What was right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Report {
@@ -106,7 +33,8 @@ pub struct Report {
     pub committed: usize,
     /// Of them, seen at least once.
     pub delivered: usize,
-    /// Of them, dead letters that were never seen.
+    /// Of them, never seen: dead letters, those that wait behind one, and those that an operator
+    /// discarded.
     pub dead: usize,
     /// Events rolled back, none of which was seen.
     pub rolled_back: usize,
@@ -149,13 +77,16 @@ pub fn check(history: &History, order: KeyOrder) -> Result<Report, Violations> {
         }
     }
     for event in &history.committed {
-        if !first_seen.contains_key(&event.id()) && !history.dead.contains(&event.id()) {
-            violations.push(Violation::Lost(event.id()));
+        let id = event.id();
+        let visible = [&history.dead, &history.held, &history.discarded];
+        if !first_seen.contains_key(&id) && !visible.iter().any(|of| of.contains(&id)) {
+            violations.push(Violation::Lost(id));
         }
     }
     if order != KeyOrder::Unordered {
         overtakings(history, order, &first_seen, &mut violations);
     }
+    relay::judge(history, &mut violations);
     if !violations.is_empty() {
         return Err(Violations(violations));
     }
@@ -168,37 +99,6 @@ pub fn check(history: &History, order: KeyOrder) -> Result<Report, Violations> {
         rolled_back: history.rolled_back.len(),
         duplicates: history.seen.len() - first_seen.len(),
     })
-}
-
-/// First sightings of a key must come in commit order.
-fn overtakings(
-    history: &History,
-    order: KeyOrder,
-    first_seen: &BTreeMap<Uuid, usize>,
-    violations: &mut Vec<Violation>,
-) {
-    // Of each key: the event seen last so far, or the one that was not seen at all.
-    let mut last: BTreeMap<&str, (Uuid, usize)> = BTreeMap::new();
-    for event in &history.committed {
-        let Some(key) = event.key() else { continue };
-        let id = event.id();
-        let skipped = order == KeyOrder::Skip && history.dead.contains(&id);
-        let seen = first_seen.get(&id).copied();
-        if skipped && seen.is_none() {
-            continue;
-        }
-        let seen = seen.unwrap_or(usize::MAX);
-        if let Some((earlier, at)) = last.get(key)
-            && seen < *at
-        {
-            violations.push(Violation::Overtook {
-                event: id,
-                earlier: *earlier,
-            });
-            continue;
-        }
-        last.insert(key, (id, seen));
-    }
 }
 
 #[cfg(test)]
