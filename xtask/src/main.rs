@@ -9,6 +9,7 @@ mod integration;
 mod interrupt;
 mod process;
 mod services;
+mod sim;
 mod tidy;
 mod workspace;
 
@@ -42,6 +43,9 @@ enum Command {
     Bench(bench::BenchOptions),
     /// Run one case at its full size, in release, on real servers.
     Soak(bench::SoakOptions),
+    /// Run the relay engine through seeded histories of faults, judged by the invariants.
+    #[command(disable_help_flag = true)]
+    Sim(sim::SimOptions),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +70,7 @@ fn run(command: &Command) -> Result<bool> {
         Command::Tidy => tidy::run(&workspace),
         Command::Bench(options) => bench::bench(&workspace, options),
         Command::Soak(options) => bench::soak(&workspace, options),
+        Command::Sim(options) => sim::run(&workspace, options),
     }
 }
 
