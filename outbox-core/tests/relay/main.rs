@@ -2,7 +2,6 @@
 
 mod cleaning;
 mod faults;
-mod histories;
 mod isolation;
 mod lifecycle;
 mod order;

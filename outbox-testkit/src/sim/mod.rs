@@ -2,7 +2,7 @@
 //! time, through seeded histories of crashes, outages, lost answers and operators.
 //!
 //! A seed decides everything, so that a failing one can be replayed step by step. The whole history
-//! is judged by the [invariants](crate::invariants). `docs/simulation.md` tells what it found, and
+//! is judged by the [invariants](crate::invariants). `docs/simulation.md` of the workspace tells what it found, and
 //! what it cannot show.
 
 mod broker;

@@ -160,7 +160,9 @@ impl Scenario {
             slots: draw.within(1, 3),
             batch_events_max: match profile {
                 Profile::Overlap => draw.within(1, 6),
-                _ => draw.within(1, 24),
+                // One at a time, they would wait for each other.
+                Profile::Isolation => draw.within(8, 24),
+                Profile::Chaos => draw.within(1, 24),
             },
             batch_bytes_max: if draw.one_in(4) { 400 } else { 1 << 20 },
             attempts_max: draw.0.random_range(2..=5),

@@ -34,7 +34,12 @@ impl Judge<'_> {
         }
     }
 
-    pub(super) fn called(&mut self, call: u64, waves: bool, events: &[(Uuid, Option<String>)]) {
+    pub(super) fn called(
+        &mut self,
+        (call, process): (u64, u32),
+        waves: bool,
+        events: &[(Uuid, Option<String>)],
+    ) {
         let rules = &self.history.rules;
         let (events_max, attempts_max) = (rules.batch_events_max, rules.attempts_max);
         let crashes_max = rules.crashes_max;
@@ -61,13 +66,13 @@ impl Judge<'_> {
                 self.broken("I9", format!("{id} was sent after {crashes} crashes"));
             }
         }
-        self.calls
-            .insert(call, events.iter().map(|(id, _)| *id).collect());
+        let ids = events.iter().map(|(id, _)| *id).collect();
+        self.calls.insert(call, (process, ids));
     }
 
     /// A stop waits for what is in flight, as long as the lane is the relay's.
     pub(super) fn cancelled(&mut self, moment: Moment, process: u32, call: u64) {
-        let Some(ids) = self.calls.remove(&call) else {
+        let Some((_, ids)) = self.calls.remove(&call) else {
             return;
         };
         let Some(since) = self.stopping.get(&process) else {

@@ -17,8 +17,9 @@ impl Judge<'_> {
         if !std::mem::replace(&mut claim.open, false) {
             return;
         }
+        self.open.remove(&token);
         // Whatever ended it then, the store may have found before that its lease was over.
-        let counts = counts || claim.lease_end <= self.clock;
+        let counts = counts || claim.expired;
         let ids: Vec<Uuid> = claim.events.iter().map(|event| event.id).collect();
         if let Some(lane) = self.lanes.get_mut(&claim.lane) {
             lane.stream.retain(|of| *of != token);
@@ -36,11 +37,21 @@ impl Judge<'_> {
         }
     }
 
+    /// What the store may find ended from now on.
+    pub(super) fn expire(&mut self, at: Duration) {
+        for token in &self.open {
+            if let Some(claim) = self.claims.get_mut(token) {
+                claim.expired |= claim.lease_end <= at;
+            }
+        }
+    }
+
     pub(super) fn open_claims(&self, lane: &str) -> Vec<BatchToken> {
-        let open = self.claims.iter();
-        open.filter(|(_, claim)| claim.open && &*claim.lane == lane)
-            .map(|(token, _)| *token)
-            .collect()
+        let of_lane = |token: &&BatchToken| {
+            let claim = self.claims.get(token);
+            claim.is_some_and(|claim| &*claim.lane == lane)
+        };
+        self.open.iter().filter(of_lane).copied().collect()
     }
 
     pub(super) fn acquired(&mut self, process: u32, name: &Arc<str>, at: Duration) {
@@ -122,10 +133,12 @@ impl Judge<'_> {
             lease_end: *at + lease,
             events: events.clone(),
             open: true,
+            expired: false,
             void: false,
             sent: false,
         };
         self.claims.insert(*token, claim);
+        self.open.insert(*token);
         if *stream && let Some(lane) = self.lanes.get_mut(name) {
             lane.stream.push(*token);
         }

@@ -43,6 +43,8 @@ struct Claim {
     lease_end: Duration,
     events: Vec<ClaimedEvent>,
     open: bool,
+    /// Its lease was over at some time, by a clock that may have been set back since.
+    expired: bool,
     /// It stood in the stream behind one whose lease ended.
     void: bool,
     /// Some of it was handed to the publisher.
@@ -72,12 +74,12 @@ struct Judge<'a> {
     history: &'a History,
     violations: &'a mut Vec<Violation>,
     fact: usize,
-    /// What the store's clock showed last.
-    clock: Duration,
+    /// Claims that are neither settled nor given back, as far as that shows.
+    open: BTreeSet<BatchToken>,
     lanes: BTreeMap<Arc<str>, Lane>,
     claims: BTreeMap<BatchToken, Claim>,
     events: BTreeMap<Uuid, Of>,
-    calls: BTreeMap<u64, Vec<Uuid>>,
+    calls: BTreeMap<u64, (u32, Vec<Uuid>)>,
     stopping: BTreeMap<u32, Moment>,
     dead: BTreeSet<u32>,
     topics: BTreeMap<Uuid, &'a str>,
@@ -88,7 +90,7 @@ pub(super) fn judge(history: &History, violations: &mut Vec<Violation>) {
         history,
         violations,
         fact: 0,
-        clock: Duration::ZERO,
+        open: BTreeSet::new(),
         lanes: BTreeMap::new(),
         claims: BTreeMap::new(),
         events: BTreeMap::new(),
@@ -128,7 +130,7 @@ impl Judge<'_> {
         | Fact::Claimed { at, .. }
         | Fact::Renewed { at, .. } = fact
         {
-            self.clock = *at;
+            self.expire(*at);
         }
         match fact {
             Fact::Committed(ids) => {
@@ -165,14 +167,19 @@ impl Judge<'_> {
                 events,
             } => {
                 self.in_time(*process, *at, events);
-                self.called(*call, *waves, events);
+                self.called((*call, *process), *waves, events);
             }
             Fact::Answered { call, answers } => {
-                self.calls.remove(call);
+                let caller = self.calls.remove(call).map(|(process, _)| process);
                 for (id, answer) in answers {
+                    let holder = self.of(*id).holder.and_then(|of| self.claims.get(&of));
+                    // An answer may come when another one has the event.
+                    let late = holder.map(|claim| claim.process) != caller;
                     let of = self.of(*id);
-                    of.answer = Some(*answer);
                     of.failed |= *answer != Answer::Delivered;
+                    if !late {
+                        of.answer = Some(*answer);
+                    }
                 }
             }
             Fact::Cancelled { process, call } => self.cancelled(moment, *process, *call),

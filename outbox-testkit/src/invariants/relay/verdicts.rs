@@ -30,6 +30,7 @@ impl Judge<'_> {
             let what = format!("a settle of lane {name} by one who lost it was written");
             self.broken("I6", what);
         }
+        self.open.remove(token);
         let claim = self.claims.get_mut(token);
         let (claimed, stream) = claim.map_or((Vec::new(), false), |claim| {
             claim.open = false;
