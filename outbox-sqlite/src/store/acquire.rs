@@ -59,13 +59,20 @@ async fn in_transaction(
     let mut taken = Vec::new();
     for row in &rows {
         let id = LaneId(row.lane.to_string());
-        let free = row.owner.is_none() || row.lease_until <= now;
+        // One that this worker has and does not hold was given up, or given to a call whose answer was
+        // lost: nobody works it.
+        let given_up = row.owner.as_ref() == Some(worker);
+        let free = given_up || row.owner.is_none() || row.lease_until <= now;
         if owned.len() + taken.len() >= share || request.held.contains(&id) || !free {
             continue;
         }
         let scope = Scope::new(request.route, row.lane, count, request.topics);
-        // What the former owner had in flight counts as a crash.
-        flights::expire(tx, &scope, None).await?;
+        if given_up {
+            flights::give_back(tx, &scope).await?;
+        } else {
+            // What the former owner had in flight counts as a crash.
+            flights::expire(tx, &scope, None).await?;
+        }
         keys::adopt(tx, &scope).await?;
         let text = "UPDATE outbox_lane SET owner = ?3, epoch = ?4, lease_until = ?5
             WHERE route = ?1 AND lane = ?2";

@@ -130,6 +130,17 @@ pub(crate) async fn expire(
     Ok(())
 }
 
+/// Gives back all that the lane's owner has in flight.
+pub(crate) async fn give_back(
+    connection: &mut SqliteConnection,
+    scope: &Scope,
+) -> sqlx::Result<()> {
+    for flight in open(connection, scope).await? {
+        end(connection, &flight, End::Returned).await?;
+    }
+    Ok(())
+}
+
 /// Gives back what was claimed from the stream behind this claim, or all of it.
 pub(crate) async fn rewind(connection: &mut SqliteConnection, scope: &Scope) -> sqlx::Result<()> {
     for flight in open(connection, scope).await? {

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::{
     Queue,
     database::clock,
-    flights::{self, End, Flight},
+    flights::{self, Flight},
     keys,
     row::{self, event_columns},
     select::{Flying, Selected, select},
@@ -318,11 +318,8 @@ impl Lane for SqliteLane {
             Err(error) if error.kind() == ErrorKind::LeaseLost => return Ok(()),
             Err(error) => return Err(error),
         }
-        for flight in flights::open(tx, &self.scope).await.map_err(fail)? {
-            flights::end(tx, &flight, End::Returned)
-                .await
-                .map_err(fail)?;
-        }
+        let given_back = flights::give_back(tx, &self.scope).await;
+        given_back.map_err(fail)?;
         // A worker that gave its last lane back leaves its share to the others at once.
         let idle = "DELETE FROM outbox_worker AS w
             WHERE w.route = ?1

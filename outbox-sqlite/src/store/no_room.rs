@@ -110,10 +110,16 @@ async fn outlives(broken: &'static str, mended: &'static str, kind: ErrorKind) {
     let failed = lines.with("store failed");
     assert!((1..=2).contains(&failed.len()), "{failed:?}");
     assert!(failed[0].contains(kind.as_str()), "{failed:?}");
-    let [again] = &lines.with("store answers again")[..] else {
-        panic!("{:?}", lines.with("store"))
-    };
-    assert!(number(again, "failures") >= TRIES, "{again}");
+    let again = lines.with("store answers again");
+    assert!((1..=2).contains(&again.len()), "{again:?}");
+    let failures: u64 = again.iter().map(|line| number(line, "failures")).sum();
+    if kind == ErrorKind::ReadOnly {
+        assert_eq!(again.len(), 1, "{again:?}");
+        assert!(failures >= TRIES, "{again:?}");
+    } else {
+        // A claim that is given back leaves room for the next one, and the store answers in between.
+        assert!(failures >= 1, "{again:?}");
+    }
 }
 
 /// Acknowledges everything; the file breaks while the second batch is in flight.
