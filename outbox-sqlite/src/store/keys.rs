@@ -2,7 +2,7 @@
 
 use sqlx::{Row as _, SqliteConnection};
 
-use super::topics::{Scope, in_scope};
+use super::topics::{Scope, in_scope, stream_is_past};
 
 /// How many events of a key may be free at a time: a claim looks at all of them.
 const FREE_MAX: i64 = 1000;
@@ -74,7 +74,8 @@ macro_rules! overdue_behind {
                 AND parked = 'scheduled' AND next_attempt_at <= ?6 AND ",
             in_scope!(""),
             " AND EXISTS (SELECT 1 FROM outbox_queue AS p
-                WHERE p.blocks = 1 AND p.route = ?1 AND p.order_key = q.order_key AND p.id < q.id)"
+                WHERE p.blocks = 1 AND p.route = ?1 AND p.order_key = q.order_key AND p.id < q.id) AND ",
+            stream_is_past!()
         )
     };
 }

@@ -3,7 +3,7 @@
 use outbox_core::{BatchSource, ClaimLimit};
 use sqlx::{Row as _, SqliteConnection};
 
-use super::topics::{Scope, in_scope};
+use super::topics::{Scope, in_scope, stream_is_past};
 
 /// Rows to be claimed, by position.
 #[derive(Debug)]
@@ -55,6 +55,9 @@ macro_rules! parked {
         WHERE p.blocks = 1 AND p.route = ?1 AND p.order_key = q.order_key AND p.id < q.id
             AND NOT (q.parked = 'free' AND p.parked = 'free' AND p.status = 'pending'
                 AND (p.crashes > 0) = (q.crashes > 0)))
+        AND (q.parked <> 'scheduled' OR q.order_key IS NULL OR ",
+    stream_is_past!(),
+    ")
     ORDER BY next_attempt_at, id LIMIT ?7"
 )
     };

@@ -26,6 +26,22 @@ macro_rules! in_scope {
 }
 pub(crate) use in_scope;
 
+/// Nothing of the lane's stream stands before row `q`: earlier events of its key are settled or parked.
+macro_rules! stream_is_past {
+    () => {
+        concat!(
+            "NOT EXISTS (SELECT 1 FROM outbox_queue AS s INDEXED BY outbox_stream
+                WHERE s.status = 'pending' AND s.parked IS NULL AND s.id < q.id AND ",
+            in_scope!("s."),
+            ") AND NOT EXISTS (SELECT 1 FROM outbox_queue AS f INDEXED BY outbox_processing
+                WHERE f.status = 'processing' AND f.parked IS NULL AND f.id < q.id AND ",
+            in_scope!("f."),
+            ")"
+        )
+    };
+}
+pub(crate) use stream_is_past;
+
 impl Scope {
     pub(crate) fn new(route: &str, lane: i64, lanes: i64, topics: &TopicSet) -> Self {
         let mut exact = Vec::new();

@@ -339,6 +339,40 @@ pub async fn i5_a_scheduled_event_waits_for_earlier_ones(bench: &StoreBench) {
     assert_eq!(texts(&done), ["1", "later"]);
 }
 
+/// A scheduled event whose time has come waits for earlier events of its key in the stream too: in
+/// flight, returned and not read again, and not read while something before them is parked.
+pub async fn i5_a_scheduled_event_waits_for_the_stream(bench: &StoreBench) {
+    let outbox = bench.fresh(LONG, 1).await;
+    let mut relay = Relay::start(&*outbox, "relay").await;
+    let soon = Duration::from_millis(100);
+    let later = Event::new("t", "T")
+        .key("A")
+        .deliver_after(soon)
+        .bytes("later")
+        .expect("valid");
+    commit(&*outbox, &[event("A", "1"), event("A", "2"), later]).await;
+    let batch = relay.expect(BatchSource::Stream, &["1", "2"]).await;
+    tokio::time::sleep(soon * 2).await;
+    relay.assert_nothing_due().await;
+    let back = relay.verdicts(&batch, |_| Verdict::Return);
+    relay.settle(&batch, &back).await;
+
+    // The head is parked and gone while its follower is still in flight.
+    let head = relay.worker.claim_some(1).await;
+    assert_eq!(texts(&head.events), ["1"]);
+    let behind = relay.expect(BatchSource::Stream, &["2"]).await;
+    let failed = relay.verdicts(&head, |_| retry(Duration::ZERO));
+    relay.settle(&head, &failed).await;
+    relay
+        .work(BatchSource::Parked, &["1"], |_| Verdict::Done)
+        .await;
+    relay.assert_nothing_due().await;
+    relay.blocked.insert("A".to_owned());
+    let done = relay.verdicts(&behind, |_| Verdict::Done);
+    relay.settle(&behind, &done).await;
+    assert_eq!(texts(&relay.deliver(2).await), ["2", "later"]);
+}
+
 /// An event held although its key was freed meanwhile is not forgotten.
 pub async fn i2_an_event_held_behind_nothing_comes_back(bench: &StoreBench) {
     let outbox = bench.fresh(LONG, 1).await;

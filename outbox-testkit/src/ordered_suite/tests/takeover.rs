@@ -77,6 +77,26 @@ pub async fn i6_the_epoch_fences(bench: &StoreBench) {
     assert_eq!(texts(&owner.deliver(2).await), ["2", "3"]);
 }
 
+/// A lane that its owner does not name as held was given up, or the answer that gave it was lost: the
+/// owner has it again at once, nothing counted, and the old handle changes nothing (I6).
+pub async fn i6_a_lane_not_named_is_given_again(bench: &StoreBench) {
+    let outbox = bench.fresh(LONG, 1).await;
+    commit(&*outbox, &["1", "2", "3"].map(|n| event("A", n))).await;
+    let mut relay = Relay::start(&*outbox, "relay").await;
+    let old = relay.worker.claim_some(2).await;
+    let settlements = relay.verdicts(&old, |_| Verdict::Done);
+    let given_up = relay.worker.lanes.remove(0);
+    relay.worker.acquire().await;
+    assert_eq!(relay.worker.lanes.len(), 1, "its own lane was kept from it");
+    let late = given_up.settle(old.token, &settlements).await;
+    let kind = late.err().map(|error| error.kind());
+    assert_eq!(kind, Some(ErrorKind::LeaseLost), "the old handle settled");
+    let done = relay.deliver(3).await;
+    assert_eq!(texts(&done), ["1", "2", "3"]);
+    let unharmed = |event: &outbox_core::StoredEvent| (event.attempts, event.crashes) == (1, 0);
+    assert!(done.iter().all(unharmed), "giving a lane up was counted");
+}
+
 /// Dropping batch n drops n + 1: both come again, in order, and n + 1 can't be settled any more.
 pub async fn i5_a_dropped_batch_drops_the_next(bench: &StoreBench) {
     let outbox = bench.fresh(SHORT, 1).await;
