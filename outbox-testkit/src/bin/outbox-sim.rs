@@ -20,10 +20,10 @@ const FAILED_SHOWN: usize = 10;
 #[derive(Parser)]
 struct Options {
     /// How many seeds to run.
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     seeds: u64,
     /// The first of them.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000_000))]
     first: u64,
     /// Only this one, step by step.
     #[arg(long, conflicts_with_all = ["seeds", "first"])]

@@ -15,6 +15,8 @@ pub struct Rules {
     pub attempts_max: u32,
     /// Crashes until an event is dead.
     pub crashes_max: u32,
+    /// The shortest delay between two attempts.
+    pub retry_base: Duration,
     /// The longest delay between two attempts.
     pub retry_cap: Duration,
     /// Events of a batch.

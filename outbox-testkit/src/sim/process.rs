@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Mutation,
     broker::publisher_of,
-    scenario::{GRACE, PUBLISH_TIMEOUT, RETRY_CAP},
+    scenario::{GRACE, PUBLISH_TIMEOUT, RETRY_BASE, RETRY_CAP},
     store::store_of,
     world::World,
 };
@@ -148,7 +148,7 @@ fn relay(world: &Arc<World>, process: u32, mutation: Option<Mutation>) -> Relay 
     }
     for (index, plan) in scenario.routes.iter().enumerate() {
         let policy = RetryPolicy {
-            base: Duration::from_millis(20),
+            base: RETRY_BASE,
             cap: RETRY_CAP,
             attempts_max: scenario.attempts_max,
             crashes_max: scenario.crashes_max,

@@ -137,6 +137,7 @@ pub(super) const POINTS: [&str; 17] = [
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 pub(super) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const RETRY_BASE: Duration = Duration::from_millis(20);
 pub(super) const RETRY_CAP: Duration = Duration::from_secs(1);
 pub(super) const INNOCENT_WAIT_MAX: Duration = Duration::from_millis(1000);
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::scenario::{GRACE, INNOCENT_WAIT_MAX, LEASE, Profile, RETRY_CAP, Scenario};
+use super::scenario::{GRACE, INNOCENT_WAIT_MAX, LEASE, Profile, RETRY_BASE, RETRY_CAP, Scenario};
 use crate::{
     invariants::{Fact, History, Rules, Sighting},
     memory::MemoryStore,
@@ -69,6 +69,7 @@ impl World {
         let rules = Rules {
             attempts_max: scenario.attempts_max,
             crashes_max: scenario.crashes_max,
+            retry_base: RETRY_BASE,
             retry_cap: RETRY_CAP,
             batch_events_max: scenario.batch_events_max,
             batch_bytes_max: scenario.batch_bytes_max,

@@ -70,7 +70,11 @@ impl Judge<'_> {
     pub(super) fn verdict(&mut self, id: Uuid, event: Option<&ClaimedEvent>, verdict: &Verdict) {
         let rules = &self.history.rules;
         let (attempts_max, crashes_max) = (rules.attempts_max, rules.crashes_max);
-        let (cap, killer) = (rules.retry_cap, rules.killers.contains(&id));
+        let (base, cap, killer) = (
+            rules.retry_base,
+            rules.retry_cap,
+            rules.killers.contains(&id),
+        );
         let (attempts, crashes) = event.map_or((0, 0), |event| (event.attempts, event.crashes));
         let of = self.of(id);
         let (answer, refused) = (of.answer, of.refused);
@@ -96,7 +100,7 @@ impl Judge<'_> {
                         format!("{id} is tried again after {attempts} attempts"),
                     );
                 }
-                if *after > cap {
+                if *after > cap || *after < base {
                     self.broken("I8", format!("{id} waits {after:?}"));
                 }
             }
