@@ -6,6 +6,7 @@ pub mod invariants;
 pub mod log;
 pub mod memory;
 pub mod ordered_suite;
+mod port;
 pub mod program;
 pub mod proxy;
 pub mod publisher_suite;
@@ -18,5 +19,6 @@ pub mod store_suite;
 mod wait;
 pub mod workload;
 
+pub use port::Port;
 pub use run::block_on;
-pub use wait::{eventually, free_port};
+pub use wait::eventually;

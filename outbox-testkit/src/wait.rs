@@ -1,6 +1,6 @@
 //! Waiting for what must become true, instead of sleeping and hoping.
 
-use std::{net::TcpListener, time::Duration};
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
@@ -21,13 +21,4 @@ pub async fn eventually<T>(
         }
         sleep(Duration::from_millis(10)).await;
     }
-}
-
-/// A loopback port that nothing listens on now. Whoever starts a server on it should try another
-/// when it has been taken meanwhile.
-///
-/// # Errors
-/// When the system gives no port at all.
-pub fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

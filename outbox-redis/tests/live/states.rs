@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbox_core::ErrorKind;
 use outbox_redis::RedisPublisher;
-use outbox_testkit::{eventually, free_port, proxy::FaultProxy, servers::Redis};
+use outbox_testkit::{Port, eventually, proxy::FaultProxy, servers::Redis};
 use redis::aio::MultiplexedConnection;
 
 use crate::support::{
@@ -96,8 +96,8 @@ async fn redis_readonly_misconf_is_waited_for() {
     taken(&publisher, &server, "t", 5).await;
 }
 
-async fn node() -> (Redis, MultiplexedConnection, u16) {
-    let bus = free_port().unwrap();
+async fn node() -> (Redis, MultiplexedConnection, Port) {
+    let bus = Port::take().unwrap();
     let arguments = [
         "--cluster-enabled",
         "yes",
@@ -111,7 +111,7 @@ async fn node() -> (Redis, MultiplexedConnection, u16) {
 
 #[tokio::test]
 async fn redis_readonly_clusterdown_is_waited_for() {
-    let (server, mut connection, _) = node().await;
+    let (server, mut connection, _bus) = node().await;
     let publisher = publisher(&server.url());
     refused(&publisher, UPPER, "CLUSTERDOWN", ErrorKind::Unavailable).await;
     run(&mut connection, "CLUSTER ADDSLOTSRANGE 0 16383").await;
@@ -121,7 +121,7 @@ async fn redis_readonly_clusterdown_is_waited_for() {
 /// The slot is another node's, and the name comes to lead there.
 #[tokio::test]
 async fn redis_readonly_moved_is_left() {
-    let (lower, mut at_lower, _) = node().await;
+    let (lower, mut at_lower, _lower_bus) = node().await;
     let (upper, mut at_upper, bus) = node().await;
     run(&mut at_lower, "CLUSTER ADDSLOTSRANGE 0 8191").await;
     run(&mut at_upper, "CLUSTER ADDSLOTSRANGE 8192 16383").await;

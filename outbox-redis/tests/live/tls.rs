@@ -27,7 +27,7 @@ fn tls_needs_the_feature() {
 #[tokio::test]
 async fn i15_certificates_are_checked() {
     use outbox_core::{Publisher as _, Scope};
-    use outbox_testkit::{free_port, servers::Redis};
+    use outbox_testkit::{Port, servers::Redis};
 
     use crate::support::{all_delivered, connection, entries, failed, numbers, publisher};
 
@@ -36,7 +36,8 @@ async fn i15_certificates_are_checked() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(path("cert.pem"), made.cert.pem()).unwrap();
     std::fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
-    let port = free_port().unwrap().to_string();
+    let tls = Port::take().unwrap();
+    let port = tls.to_string();
     let text = |name: &str| path(name).to_str().unwrap().to_owned();
     let server = Redis::start_with(&[
         "--tls-port",

@@ -16,7 +16,7 @@ use rustix::process::{Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
 use super::{clock::FakeClock, find, process::Process};
-use crate::wait::free_port;
+use crate::port::Port;
 
 /// PostgreSQL refuses to run as root; Debian's package makes this user.
 const USER: &str = "postgres";
@@ -30,7 +30,7 @@ pub struct Postgres {
     /// What makes it read another clock than the machine's.
     clock: Vec<(&'static str, OsString)>,
     folder: TempDir,
-    port: u16,
+    port: Port,
     process: Option<Process>,
 }
 
@@ -68,7 +68,7 @@ impl Postgres {
             folder: tempfile::Builder::new()
                 .prefix("outbox-postgres-")
                 .tempdir()?,
-            port: free_port()?,
+            port: Port::take()?,
             process: None,
         };
         postgres.make_cluster()?;
@@ -83,7 +83,7 @@ impl Postgres {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        self.port.address()
     }
 
     /// SIGKILL to all of its processes, as when the machine loses power (the page cache survives).

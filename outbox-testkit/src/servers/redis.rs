@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{find, process::Process};
-use crate::wait::free_port;
+use crate::port::Port;
 
 /// A Redis on a free loopback port with a data folder of its own. Writes are synced before they are
 /// acknowledged (`appendfsync always`), so that a kill loses nothing that was acknowledged. Dropping
@@ -22,7 +22,7 @@ pub struct Redis {
     program: PathBuf,
     arguments: Vec<String>,
     folder: TempDir,
-    port: u16,
+    port: Port,
     process: Option<Process>,
 }
 
@@ -44,7 +44,7 @@ impl Redis {
             program: find::redis()?,
             arguments: arguments.iter().map(ToString::to_string).collect(),
             folder: tempfile::Builder::new().prefix("outbox-redis-").tempdir()?,
-            port: free_port()?,
+            port: Port::take()?,
             process: None,
         };
         redis.restart()?;
@@ -58,7 +58,7 @@ impl Redis {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        self.port.address()
     }
 
     /// SIGKILL. Does nothing when it does not run.

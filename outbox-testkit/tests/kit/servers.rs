@@ -2,11 +2,14 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     time::Duration,
 };
 
-use outbox_testkit::servers::{FakeClock, Postgres, Redis};
+use outbox_testkit::{
+    Port,
+    servers::{FakeClock, Postgres, Redis},
+};
 
 fn connect(address: std::net::SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
@@ -256,4 +259,19 @@ fn a_clock_leaves_nothing_behind_of_a_killed_process() {
     child.wait().unwrap();
     drop(clock);
     assert!(!std::path::Path::new(&shared).exists());
+}
+
+/// Another test may not take the port of a server that is down.
+#[test]
+fn a_port_is_held_until_it_is_dropped() {
+    let held = Port::take().unwrap();
+    drop(TcpListener::bind(held.address()).unwrap());
+    let path = std::env::temp_dir().join(format!(
+        "outbox-ports-{}/{held}",
+        rustix::process::getuid().as_raw()
+    ));
+    let lock = std::fs::File::open(path).unwrap();
+    assert!(lock.try_lock().is_err(), "held");
+    drop(held);
+    lock.try_lock().unwrap();
 }

@@ -413,14 +413,19 @@ fn stop_one(service: &dyn Service, running: &Running) -> Result<()> {
     place::remove(&running.folder)
 }
 
-/// A port that was free a moment ago. Another program may take it before the server does; the
-/// server then ends with an error that says so.
+/// A port that was free a moment ago, below those that systems give to outgoing connections (Linux
+/// from 32768). Another server may take it before this one does, which then ends with an error that
+/// says so.
 fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free loopback port")?;
-    Ok(listener
-        .local_addr()
-        .context("no free loopback port")?
-        .port())
+    use std::hash::BuildHasher as _;
+    const RANGE: std::ops::Range<u16> = 12_000..32_000;
+    let count = RANGE.end - RANGE.start;
+    let random = std::hash::RandomState::new().hash_one(());
+    let first = u16::try_from(random % u64::from(count))?;
+    (0..count)
+        .map(|step| RANGE.start + (first + step) % count)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .with_context(|| format!("no free loopback port in {RANGE:?}"))
 }
 
 /// Starts a server as a child that outlives this process: no terminal, output to the log.
