@@ -18,7 +18,8 @@ const RANGE: std::ops::Range<u16> = 12_000..32_000;
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    _held: File,
+    #[expect(dead_code, reason = "the lock ends with the file")]
+    held: File,
 }
 
 impl Port {
@@ -47,8 +48,7 @@ impl Port {
                 Err(std::fs::TryLockError::Error(error)) => return Err(error),
             };
             if locked && TcpListener::bind(("127.0.0.1", number)).is_ok() {
-                let _held = held;
-                return Ok(Self { number, _held });
+                return Ok(Self { number, held });
             }
         }
         Err(io::Error::new(
