@@ -6,6 +6,7 @@ mod dead;
 mod delivery;
 mod directive;
 mod done_mode;
+mod encoding;
 mod enqueue;
 mod error;
 mod event;
@@ -30,6 +31,7 @@ pub use dead::{DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, Page
 pub use delivery::{Answer, Attempt, DeliveryState, Step, step};
 pub use directive::{Directive, classify, remedy};
 pub use done_mode::DoneMode;
+pub use encoding::{Attribute, Binding, Encoding};
 pub use enqueue::{Enqueue, Enqueued, demand_transaction};
 pub use error::{Error, ErrorKind, Result, Scope};
 pub use event::{Event, EventBuilder};

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use outbox_core::{Error, ErrorKind, Result};
+use outbox_core::{Encoding, Error, ErrorKind, Result};
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -51,6 +51,9 @@ pub struct RedisConfig {
     /// 512 MiB where `CONFIG GET` is not permitted.
     #[serde(default)]
     pub field_bytes_max: Option<usize>,
+    /// How the attributes of an event are named. Default: plain.
+    #[serde(default)]
+    pub encoding: Encoding,
 }
 
 const fn publish_timeout() -> Duration {
@@ -90,6 +93,7 @@ impl RedisConfig {
             stream_entries_max: None,
             replicas_min: None,
             field_bytes_max: None,
+            encoding: Encoding::Plain,
         }
     }
 
@@ -99,6 +103,7 @@ impl RedisConfig {
     /// `Configuration`, naming the setting; never with any part of the URL that may be a secret.
     pub fn validate(&self) -> Result<()> {
         self.connection_info()?;
+        self.encoding.validate()?;
         let positive = [
             ("publish_timeout", !self.publish_timeout.is_zero()),
             ("connect_timeout", !self.connect_timeout.is_zero()),
@@ -158,6 +163,7 @@ impl fmt::Debug for RedisConfig {
             .field("stream_entries_max", &self.stream_entries_max)
             .field("replicas_min", &self.replicas_min)
             .field("field_bytes_max", &self.field_bytes_max)
+            .field("encoding", &self.encoding)
             .finish()
     }
 }

@@ -81,7 +81,12 @@ impl RedisPublisher {
                 let bytes = wire::bytes_estimate(event);
                 chunk.has_room(bytes, config.pipeline_events_max, config.pipeline_bytes_max)
             }) {
-                match wire::encode(event, config.stream_entries_max, field_bytes_max) {
+                match wire::encode(
+                    event,
+                    &config.encoding,
+                    config.stream_entries_max,
+                    field_bytes_max,
+                ) {
                     Ok(command) => chunk.push(index, command, wire::bytes_estimate(event)),
                     Err(error) => progress.settle(index, Outcome::Rejected(error)),
                 }
@@ -190,7 +195,11 @@ impl Publisher for RedisPublisher {
     }
 
     fn validate(&self, event: &StoredEvent) -> Result<()> {
-        wire::validate(event, self.connector.field_bytes_max())
+        wire::validate(
+            event,
+            &self.config.encoding,
+            self.connector.field_bytes_max(),
+        )
     }
 
     async fn publish(&self, events: &[StoredEvent]) -> Vec<Outcome> {

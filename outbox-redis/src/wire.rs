@@ -1,16 +1,15 @@
 //! An event as the arguments of XADD. docs.md has the table.
 
-use outbox_core::{Error, ErrorKind, Result, StoredEvent};
+use outbox_core::{Binding, Encoding, Error, ErrorKind, Result, StoredEvent};
 use redis::{Arg, Cmd, RedisWrite as _};
-use time::{UtcOffset, format_description::well_known::Rfc3339};
-use uuid::fmt::Hyphenated;
+use time::UtcOffset;
 
 use crate::error::PUBLISH;
 
 /// The arguments beside the fields: command, stream, id, and `MAXLEN ~ n`.
 const COMMAND_ARGUMENTS_MAX: usize = 6;
 /// Fields and their values.
-const FIELD_ARGUMENTS_MAX: usize = 2 * 11;
+const FIELD_ARGUMENTS_MAX: usize = 2 * 14;
 /// Names of the fields, ids and numbers together take less than this.
 const FIXED_BYTES_MAX: usize = 320;
 
@@ -18,14 +17,22 @@ const FIXED_BYTES_MAX: usize = 320;
 ///
 /// # Errors
 /// As [`encode`].
-pub(crate) fn validate(event: &StoredEvent, field_bytes_max: usize) -> Result<()> {
+pub(crate) fn validate(
+    event: &StoredEvent,
+    encoding: &Encoding,
+    field_bytes_max: usize,
+) -> Result<()> {
+    let source = match encoding {
+        Encoding::CloudEvents { source } => source.len(),
+        Encoding::Plain | Encoding::Debezium => 0,
+    };
     // JSON writes a byte in up to 6, and an empty header in less than 16.
-    let longest = 6 * (event.byte_len() + 16 * event.headers.len()) + FIXED_BYTES_MAX;
+    let longest = 6 * (event.byte_len() + 16 * event.headers.len()) + FIXED_BYTES_MAX + source;
     let dated = (0..=9999).contains(&event.created_at.to_offset(UtcOffset::UTC).year());
     if !event.topic.is_empty() && dated && longest <= field_bytes_max {
         return Ok(());
     }
-    encode(event, None, field_bytes_max).map(drop)
+    encode(event, encoding, None, field_bytes_max).map(drop)
 }
 
 /// Writes the command that adds the event to its stream.
@@ -34,6 +41,7 @@ pub(crate) fn validate(event: &StoredEvent, field_bytes_max: usize) -> Result<()
 /// Why this server can't take the event; message scope.
 pub(crate) fn encode(
     event: &StoredEvent,
+    encoding: &Encoding,
     stream_entries_max: Option<u64>,
     field_bytes_max: usize,
 ) -> Result<Cmd> {
@@ -55,33 +63,12 @@ pub(crate) fn encode(
     if event.payload.is_none() {
         command.arg("outbox-null").arg("1");
     }
-    let mut id = [0; Hyphenated::LENGTH];
-    let id: &str = event.id.hyphenated().encode_lower(&mut id);
-    command.arg("event-id").arg(id);
-    command.arg("event-type").arg(&event.event_type);
-    command.arg("event-version").arg(event.event_version);
-    let texts = [
-        ("key", &event.key),
-        ("aggregate-type", &event.aggregate_type),
-        ("aggregate-id", &event.aggregate_id),
-        ("content-type", &event.content_type),
-    ];
-    for (name, text) in texts {
-        if let Some(text) = text {
-            command.arg(name).arg(text);
-        }
+    if let Some(key) = &event.key {
+        command.arg("key").arg(key);
     }
-    command.arg("created-at");
-    event
-        .created_at
-        .to_offset(UtcOffset::UTC)
-        .format_into(&mut command.writer_for_next_arg(), &Rfc3339)
-        .map_err(|_| {
-            rejected(
-                ErrorKind::InvalidEvent,
-                "the time of creation is beyond the years 0 to 9999",
-            )
-        })?;
+    encoding.attributes(event, Binding::Kafka, |_, name, value| {
+        command.arg(name).arg(value);
+    })?;
     if !event.headers.is_empty() {
         command.arg("headers");
         serde_json::to_writer(command.writer_for_next_arg(), &event.headers.to_json())
@@ -145,7 +132,7 @@ mod tests {
             .header("a", vec![0xff])
             .json(&1)
             .unwrap();
-        let command = encode(&stored(&event), Some(9), usize::MAX).unwrap();
+        let command = encode(&stored(&event), &Encoding::Plain, Some(9), usize::MAX).unwrap();
         let id = event.id().to_string();
         let expected: Vec<&[u8]> = vec![
             b"XADD",
@@ -156,14 +143,14 @@ mod tests {
             b"*",
             b"payload",
             b"1",
+            b"key",
+            b"",
             b"event-id",
             id.as_bytes(),
             b"event-type",
             b"OrderPlaced",
             b"event-version",
             b"3",
-            b"key",
-            b"",
             b"aggregate-type",
             b"order",
             b"aggregate-id",
@@ -182,7 +169,7 @@ mod tests {
     #[test]
     fn what_is_absent_is_not_written() {
         let event = Event::new("t", "T").tombstone().unwrap();
-        let command = encode(&stored(&event), None, usize::MAX).unwrap();
+        let command = encode(&stored(&event), &Encoding::Plain, None, usize::MAX).unwrap();
         let id = event.id().to_string();
         let expected: Vec<&[u8]> = vec![
             b"XADD",
@@ -207,25 +194,25 @@ mod tests {
     #[test]
     fn each_field_is_held_to_the_limit() {
         let payload = |bytes| stored(&Event::new("t", "T").bytes(vec![b'x'; bytes]).unwrap());
-        assert!(encode(&payload(100), None, 100).is_ok());
+        assert!(encode(&payload(100), &Encoding::Plain, None, 100).is_ok());
         let headers = |bytes| {
             let mut event = payload(1);
             event.headers = [("h", vec![0xff; bytes])].into_iter().collect::<Headers>();
             event
         };
         // 60 bytes are 80 in base64, and 98 with what stands around them.
-        assert!(encode(&headers(60), None, 98).is_ok());
+        assert!(encode(&headers(60), &Encoding::Plain, None, 98).is_ok());
         let mut topic = payload(1);
         topic.topic = "t".repeat(101);
         for (event, limit) in [(payload(101), 100), (headers(60), 97), (topic, 100)] {
-            match encode(&event, None, limit) {
+            match encode(&event, &Encoding::Plain, None, limit) {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::TooLarge),
                 Ok(_) => panic!("{limit}"),
             }
         }
         let mut nameless = payload(1);
         nameless.topic.clear();
-        let error = validate(&nameless, usize::MAX).unwrap_err();
+        let error = validate(&nameless, &Encoding::Plain, usize::MAX).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidTopic);
     }
 
@@ -250,8 +237,10 @@ mod tests {
         ];
         for event in &events {
             for limit in (0..4000).chain([usize::MAX]) {
-                let written = encode(event, None, limit).map(drop).map_err(|e| e.kind());
-                let valid = validate(event, limit).map_err(|e| e.kind());
+                let written = encode(event, &Encoding::Plain, None, limit)
+                    .map(drop)
+                    .map_err(|e| e.kind());
+                let valid = validate(event, &Encoding::Plain, limit).map_err(|e| e.kind());
                 assert_eq!(valid, written, "{limit}: {event:?}");
             }
         }

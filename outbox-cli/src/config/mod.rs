@@ -18,7 +18,9 @@ pub(crate) use duration::parse_duration;
 pub(crate) use layers::load;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use model::Partitioning;
-pub(crate) use model::{LogFormat, PublisherKind, PublisherSettings, Settings, StoreKind};
+pub(crate) use model::{LogFormat, PublisherKind, Settings, StoreKind};
 pub(crate) use overlap::refuse as refuse_overlap;
-pub(crate) use resolve::{Config, LogConfig, Parts, PublisherConfig, RouteConfig, StoreConfig};
+pub(crate) use resolve::{
+    BrokerConfig, Config, LogConfig, Parts, PublisherConfig, RouteConfig, StoreConfig,
+};
 pub(crate) use secret::Secret;

@@ -113,6 +113,41 @@ pub(crate) enum PublisherKind {
     Stdout,
 }
 
+impl PublisherKind {
+    /// As it is written.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Stdout => "stdout",
+        }
+    }
+
+    /// The kind that a URL with this scheme is of.
+    pub(crate) fn of_scheme(scheme: &str) -> Option<Self> {
+        match scheme {
+            "redis" | "rediss" => Some(Self::Redis),
+            _ => None,
+        }
+    }
+
+    /// What a URL looks like; `None` for a kind that has none.
+    pub(crate) fn url_example(self) -> Option<&'static str> {
+        match self {
+            Self::Redis => Some("redis://host:6379/0"),
+            Self::Stdout => None,
+        }
+    }
+}
+
+/// How the attributes of events are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum EncodingName {
+    Plain,
+    CloudEvents,
+    Debezium,
+}
+
 /// `[routes.NAME.publisher]`, the keys of all kinds; which ones a kind takes is checked later.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -123,6 +158,9 @@ pub(crate) struct PublisherSettings {
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) publish_timeout: Option<Span>,
     pub(crate) connect_timeout: Option<Span>,
+    pub(crate) encoding: Option<EncodingName>,
+    /// Of CloudEvents.
+    pub(crate) source: Option<String>,
     pub(crate) transactional: Option<bool>,
     pub(crate) pipeline_events_max: Option<usize>,
     pub(crate) pipeline_bytes_max: Option<usize>,
@@ -132,23 +170,39 @@ pub(crate) struct PublisherSettings {
 }
 
 impl PublisherSettings {
-    /// The first key that is set and that only brokers take.
-    pub(crate) fn of_a_broker(&self) -> Option<&'static str> {
-        [
-            ("url", self.url.is_some()),
-            ("url_file", self.url_file.is_some()),
-            ("ca_file", self.ca_file.is_some()),
-            ("publish_timeout", self.publish_timeout.is_some()),
-            ("connect_timeout", self.connect_timeout.is_some()),
-            ("transactional", self.transactional.is_some()),
-            ("pipeline_events_max", self.pipeline_events_max.is_some()),
-            ("pipeline_bytes_max", self.pipeline_bytes_max.is_some()),
-            ("stream_entries_max", self.stream_entries_max.is_some()),
-            ("replicas_min", self.replicas_min.is_some()),
-            ("field_bytes_max", self.field_bytes_max.is_some()),
-        ]
-        .into_iter()
-        .find_map(|(name, is_set)| is_set.then_some(name))
+    /// The first key that is set and that this kind does not take.
+    pub(crate) fn without_meaning_for(&self, kind: PublisherKind) -> Option<&'static str> {
+        use PublisherKind::Redis;
+        // The kinds that take each key; `kind` itself is every kind's.
+        let keys: [(_, _, &[PublisherKind]); _] = [
+            ("url", self.url.is_some(), &[Redis]),
+            ("url_file", self.url_file.is_some(), &[Redis]),
+            ("ca_file", self.ca_file.is_some(), &[Redis]),
+            ("publish_timeout", self.publish_timeout.is_some(), &[Redis]),
+            ("connect_timeout", self.connect_timeout.is_some(), &[Redis]),
+            ("encoding", self.encoding.is_some(), &[Redis]),
+            ("source", self.source.is_some(), &[Redis]),
+            ("transactional", self.transactional.is_some(), &[Redis]),
+            (
+                "pipeline_events_max",
+                self.pipeline_events_max.is_some(),
+                &[Redis],
+            ),
+            (
+                "pipeline_bytes_max",
+                self.pipeline_bytes_max.is_some(),
+                &[Redis],
+            ),
+            (
+                "stream_entries_max",
+                self.stream_entries_max.is_some(),
+                &[Redis],
+            ),
+            ("replicas_min", self.replicas_min.is_some(), &[Redis]),
+            ("field_bytes_max", self.field_bytes_max.is_some(), &[Redis]),
+        ];
+        keys.into_iter()
+            .find_map(|(name, is_set, kinds)| (is_set && !kinds.contains(&kind)).then_some(name))
     }
 }
 

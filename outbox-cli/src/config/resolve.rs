@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use outbox_core::{BreakerPolicy, RelayConfig, RetryPolicy, TopicPattern, TopicSet};
+use outbox_core::{BreakerPolicy, Encoding, RelayConfig, RetryPolicy, TopicPattern, TopicSet};
 
 use super::{
     defaults::{breaker, duration, relay, retry},
     model::{
-        LogFormat, LogSettings, Partitioning, PublisherKind, PublisherSettings, RouteSettings,
-        Settings, StoreKind, StoreSettings, Topics,
+        EncodingName, LogFormat, LogSettings, Partitioning, PublisherKind, PublisherSettings,
+        RouteSettings, Settings, StoreKind, StoreSettings, Topics,
     },
     overlap,
     secret::{Secret, value_or_file},
@@ -73,19 +73,28 @@ pub(crate) struct TopicPolicy {
 #[derive(Debug)]
 pub(crate) enum PublisherConfig {
     Stdout,
-    /// What is not set keeps the default of the publisher's crate.
-    Redis {
-        url: Secret,
-        settings: Box<PublisherSettings>,
-    },
+    Broker(Box<BrokerConfig>),
+}
+
+/// A publisher to a broker. What is not set keeps the default of the publisher's crate.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "there is no publisher to read it")
+)]
+pub(crate) struct BrokerConfig {
+    pub(crate) kind: PublisherKind,
+    pub(crate) url: Secret,
+    pub(crate) encoding: Encoding,
+    pub(crate) settings: PublisherSettings,
 }
 
 impl PublisherConfig {
     /// The kind's name, for log lines.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Stdout => "stdout",
-            Self::Redis { .. } => "redis",
+            Self::Stdout => PublisherKind::Stdout.name(),
+            Self::Broker(broker) => broker.kind.name(),
         }
     }
 }
@@ -288,25 +297,51 @@ fn publisher(route: &str, settings: PublisherSettings) -> Result<PublisherConfig
                  stdout, or set {key}"
             ))
         })?;
-    match (kind, url, settings.of_a_broker()) {
-        (PublisherKind::Redis, Some(url), _) => Ok(PublisherConfig::Redis {
-            url,
-            settings: Box::new(settings),
-        }),
-        (PublisherKind::Redis, None, _) => Err(Failure::usage(format!(
-            "configuration: {key}.url is missing — set it, as redis://host:6379/0, or {key}.url_file"
-        ))),
-        (PublisherKind::Stdout, _, None) => Ok(PublisherConfig::Stdout),
-        (PublisherKind::Stdout, _, Some(name)) => Err(Failure::usage(format!(
-            "configuration: {key}.{name} has no meaning for the publisher stdout — remove it, or \
+    if let Some(name) = settings.without_meaning_for(kind) {
+        let kind = kind.name();
+        return Err(Failure::usage(format!(
+            "configuration: {key}.{name} has no meaning for the publisher {kind} — remove it, or \
              choose another kind"
+        )));
+    }
+    let Some(example) = kind.url_example() else {
+        return Ok(PublisherConfig::Stdout);
+    };
+    let url = url.ok_or_else(|| {
+        Failure::usage(format!(
+            "configuration: {key}.url is missing — set it, as {example}, or {key}.url_file"
+        ))
+    })?;
+    Ok(PublisherConfig::Broker(Box::new(BrokerConfig {
+        kind,
+        url,
+        encoding: encoding(&key, &settings)?,
+        settings,
+    })))
+}
+
+fn encoding(key: &str, settings: &PublisherSettings) -> Result<Encoding, Failure> {
+    match (settings.encoding, &settings.source) {
+        (None | Some(EncodingName::Plain), None) => Ok(Encoding::Plain),
+        (Some(EncodingName::Debezium), None) => Ok(Encoding::Debezium),
+        (Some(EncodingName::CloudEvents), Some(source)) if !source.is_empty() => {
+            let source = source.clone();
+            Ok(Encoding::CloudEvents { source })
+        }
+        (Some(EncodingName::CloudEvents), _) => Err(Failure::usage(format!(
+            "configuration: {key}.source is missing — CloudEvents need a URI reference that names \
+             the service, as \"/shop/orders\""
+        ))),
+        (_, Some(_)) => Err(Failure::usage(format!(
+            "configuration: {key}.source is of CloudEvents only — remove it, or set \
+             {key}.encoding = \"cloudevents\""
         ))),
     }
 }
 
 fn kind_of_url(url: &Secret) -> Option<PublisherKind> {
     let (scheme, _) = url.expose().split_once("://")?;
-    matches!(scheme, "redis" | "rediss").then_some(PublisherKind::Redis)
+    PublisherKind::of_scheme(scheme)
 }
 
 #[cfg(test)]
@@ -385,6 +420,41 @@ mod tests {
     }
 
     #[test]
+    fn encodings_are_read_and_a_source_belongs_to_cloud_events() {
+        let encoding = |settings: &str| {
+            let file = format!("routes.a.publisher = {{ url = \"redis://a\", {settings} }}");
+            resolve(&file, &[]).map(|(_, config)| match &config.routes[0].publisher {
+                PublisherConfig::Broker(broker) => broker.encoding.clone(),
+                PublisherConfig::Stdout => panic!(),
+            })
+        };
+        let source = "/shop".to_owned();
+        for (settings, expected) in [
+            ("connect_timeout = \"5s\"", Encoding::Plain),
+            ("encoding = \"plain\"", Encoding::Plain),
+            ("encoding = \"debezium\"", Encoding::Debezium),
+            (
+                "encoding = \"cloudevents\", source = \"/shop\"",
+                Encoding::CloudEvents { source },
+            ),
+        ] {
+            assert_eq!(encoding(settings).unwrap(), expected, "{settings}");
+        }
+        for settings in [
+            "encoding = \"cloudevents\"",
+            "encoding = \"cloudevents\", source = \"\"",
+            "encoding = \"debezium\", source = \"/shop\"",
+            "source = \"/shop\"",
+        ] {
+            let error = encoding(settings).unwrap_err();
+            assert!(error.contains("routes.a.publisher.source"), "{error}");
+        }
+        let file = "routes.a.publisher = { kind = \"stdout\", encoding = \"plain\" }";
+        let error = resolve(file, &[]).unwrap_err();
+        assert!(error.contains("encoding has no meaning"), "{error}");
+    }
+
+    #[test]
     fn flags_beat_the_file() {
         let file = "[http]\nlisten = \"127.0.0.1:1\"\n[routes.default]\ntopics = [\"x\"]\npublisher = { kind = \"redis\", url = \"redis://a\", stream_entries_max = 3 }";
         let (_, config) = resolve(
@@ -392,11 +462,11 @@ mod tests {
             &["--publisher-url", "redis://b", "--http", "127.0.0.1:2"],
         )
         .unwrap();
-        let PublisherConfig::Redis { url, settings } = &config.routes[0].publisher else {
+        let PublisherConfig::Broker(broker) = &config.routes[0].publisher else {
             panic!()
         };
         assert_eq!(
-            (url.expose(), settings.stream_entries_max),
+            (broker.url.expose(), broker.settings.stream_entries_max),
             ("redis://b", Some(3))
         );
         assert_eq!(config.http.unwrap().port(), 2);

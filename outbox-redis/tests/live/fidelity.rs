@@ -1,7 +1,10 @@
 //! What is stored is what was given.
 
 use bytes::Bytes;
-use outbox_core::{Capabilities, ErrorKind, Event, Headers, OrderClass, Outcome, Publisher, Scope};
+use outbox_core::{
+    Capabilities, Encoding, ErrorKind, Event, Headers, OrderClass, Outcome, Publisher, Scope,
+};
+use outbox_redis::{RedisConfig, RedisPublisher};
 use outbox_testkit::servers::Redis;
 
 use crate::support::{
@@ -249,4 +252,47 @@ async fn redis_maxlen_trim_only_when_set() {
     let publisher = crate::support::publisher(&server.url());
     all_delivered(&publisher.publish(&numbers("whole", 0..2_000)).await);
     assert_eq!(entries(&mut connection, "whole").await.len(), 2_000);
+}
+
+#[tokio::test]
+async fn i10_each_encoding_names_the_attributes() {
+    let event = Event::new("unset", "OrderPlaced")
+        .aggregate("order", "4711")
+        .json(&1)
+        .unwrap();
+    let source = "/shop/orders".to_owned();
+    let url = shared_url();
+    let mut connection = connection(&url).await;
+    let id = event.id().to_string();
+    for (encoding, expected) in [
+        (
+            Encoding::Plain,
+            [("event-id", &*id), ("event-type", "OrderPlaced")],
+        ),
+        (
+            Encoding::Debezium,
+            [("id", &*id), ("eventType", "OrderPlaced")],
+        ),
+        (
+            Encoding::CloudEvents { source },
+            [("ce_id", &*id), ("ce_source", "/shop/orders")],
+        ),
+    ] {
+        let topic = unique("encoding");
+        let mut config = RedisConfig::new(&url);
+        config.encoding = encoding;
+        let event = outbox_core::StoredEvent {
+            topic: topic.clone(),
+            ..stored(&event)
+        };
+        let publisher = RedisPublisher::new(config).unwrap();
+        publisher.validate(&event).unwrap();
+        all_delivered(&publisher.publish(&[event]).await);
+        let entries = entries(&mut connection, &topic).await;
+        for (name, value) in expected {
+            assert_eq!(entries[0].text(name), Some(value), "{name}");
+        }
+        assert_eq!(entries[0].text("content-type"), Some("application/json"));
+        run(&mut connection, &format!("DEL {topic}")).await;
+    }
 }

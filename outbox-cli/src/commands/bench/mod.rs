@@ -127,7 +127,7 @@ fn broker(route: &RouteConfig) -> Result<&'static str, Failure> {
              --publisher-url, or the --topic of another route",
             route.name
         ))),
-        broker @ PublisherConfig::Redis { .. } => Ok(broker.name()),
+        broker @ PublisherConfig::Broker(_) => Ok(broker.name()),
     }
 }
 

@@ -139,7 +139,7 @@ fn resolve(settings: Settings, flags: &[(&str, Leaf)]) -> [String; 3] {
     let store = store.map(|store| format!("{store:?} {}", store.url.expose()));
     let url = |publisher: &PublisherConfig| match publisher {
         PublisherConfig::Stdout => None,
-        PublisherConfig::Redis { url, .. } => Some(url.expose().to_owned()),
+        PublisherConfig::Broker(broker) => Some(broker.url.expose().to_owned()),
     };
     let relay = Config::new(settings, &args).map(|config| {
         let urls: Vec<_> = config

@@ -71,6 +71,11 @@ pub(super) const KEYS: &[(&str, Kind)] = &[
     ("routes.*.publisher.ca_file", Kind::Path),
     ("routes.*.publisher.publish_timeout", Kind::Span),
     ("routes.*.publisher.connect_timeout", Kind::Span),
+    (
+        "routes.*.publisher.encoding",
+        Kind::Word(&["plain", "cloudevents", "debezium"]),
+    ),
+    ("routes.*.publisher.source", Kind::Text),
     ("routes.*.publisher.transactional", Kind::Bool),
     ("routes.*.publisher.pipeline_events_max", USIZE),
     ("routes.*.publisher.pipeline_bytes_max", USIZE),
