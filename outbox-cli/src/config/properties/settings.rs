@@ -20,6 +20,7 @@ use crate::{
 fn debug(leaf: &Leaf) -> String {
     let text = || leaf.value.as_str().unwrap();
     match leaf.kind {
+        Kind::Word(_) if text() == "cloudevents" => "CloudEvents".to_owned(),
         Kind::Word(_) => text().split('-').map(capital).collect(),
         Kind::Secret => "***".to_owned(),
         Kind::Text | Kind::Path => format!("{:?}", text()),
