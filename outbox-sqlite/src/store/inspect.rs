@@ -13,33 +13,45 @@ use super::{
 };
 use crate::migrate::now;
 
-/// `?1` rows counted at the most, plus one that tells whether there are more.
+/// `?1` rows counted at the most, plus one that tells whether there are more. What is parked for a time
+/// waits all the same behind another of its key that is no free one: dead, in flight or waiting itself.
+/// To find that one takes no longer than a key has free ones, since those are bounded.
 const COUNTS: &str = concat!(
     "WITH clock AS MATERIALIZED (SELECT ",
     now!(),
     " AS now),
-    stream AS (SELECT count(*) AS n FROM (SELECT id FROM outbox_queue
-        WHERE status = 'pending' AND parked IS NULL ORDER BY id LIMIT ?1)),
-    due AS (SELECT count(*) AS n FROM (SELECT id FROM outbox_queue
+    due AS MATERIALIZED (SELECT id, route, order_key, blocks,
+            CASE parked WHEN 'free' THEN created_at ELSE next_attempt_at END AS since, 1 AS due FROM outbox_queue
         WHERE status = 'pending' AND parked IN ('retry', 'free', 'scheduled')
-            AND next_attempt_at <= (SELECT now FROM clock) ORDER BY next_attempt_at LIMIT ?1))
+            AND next_attempt_at <= (SELECT now FROM clock) ORDER BY next_attempt_at, id LIMIT ?1),
+    later AS MATERIALIZED (SELECT id, route, order_key, blocks, next_attempt_at AS since, 0 AS due FROM outbox_queue
+        WHERE status = 'pending' AND parked IN ('retry', 'free', 'scheduled')
+            AND next_attempt_at > (SELECT now FROM clock) ORDER BY next_attempt_at, id LIMIT ?1),
+    timed AS (SELECT * FROM due UNION ALL SELECT * FROM later),
+    stop AS MATERIALIZED (SELECT k.route, k.order_key,
+            (SELECT p.id FROM outbox_queue AS p INDEXED BY outbox_blocks
+            WHERE p.blocks = 1 AND p.route = k.route AND p.order_key = k.order_key
+                AND NOT (p.status = 'pending' AND p.parked = 'free') ORDER BY p.id LIMIT 1) AS id
+        FROM (SELECT DISTINCT route, order_key FROM timed WHERE blocks = 1) AS k),
+    waiting AS MATERIALIZED (SELECT t.since, t.due, coalesce(t.id > s.id, 0) AS behind FROM timed AS t
+        LEFT JOIN stop AS s ON t.blocks = 1 AND s.route = t.route AND s.order_key = t.order_key)
     SELECT (SELECT now FROM clock) AS now,
-        (SELECT n FROM stream) + (SELECT n FROM due) AS pending,
         (SELECT count(*) FROM (SELECT id FROM outbox_queue
-            WHERE status = 'pending' AND parked IN ('retry', 'free', 'scheduled')
-                AND next_attempt_at > (SELECT now FROM clock) ORDER BY next_attempt_at LIMIT ?1)) AS scheduled,
+            WHERE status = 'pending' AND parked IS NULL ORDER BY id LIMIT ?1)) AS stream,
+        (SELECT count(*) FROM waiting WHERE due = 1 AND behind = 0) AS due,
+        (SELECT count(*) FROM due) = ?1 AS due_cut,
+        (SELECT count(*) FROM waiting WHERE due = 0 AND behind = 0) AS scheduled,
+        (SELECT count(*) FROM later) = ?1 AS scheduled_cut,
         (SELECT count(*) FROM (SELECT id FROM outbox_queue WHERE status = 'processing' LIMIT ?1)) AS in_flight,
         (SELECT count(*) FROM (SELECT id FROM outbox_queue
             WHERE status = 'pending' AND parked = 'held' LIMIT ?1)) AS held,
+        (SELECT count(*) FROM waiting WHERE behind = 1) AS behind,
         (SELECT count(*) FROM (SELECT id FROM outbox_queue WHERE status = 'failed' LIMIT ?1)) AS dead,
         (SELECT count(*) FROM (SELECT DISTINCT route, order_key FROM outbox_queue
             WHERE blocks = 1 LIMIT ?1)) AS blocked_keys,
         (SELECT created_at FROM outbox_queue
             WHERE status = 'pending' AND parked IS NULL ORDER BY id LIMIT 1) AS oldest_stream,
-        (SELECT CASE parked WHEN 'free' THEN created_at ELSE next_attempt_at END FROM outbox_queue
-            WHERE status = 'pending' AND parked IN ('retry', 'free', 'scheduled')
-                AND next_attempt_at <= (SELECT now FROM clock)
-            ORDER BY next_attempt_at, id LIMIT 1) AS oldest_parked"
+        (SELECT min(since) FROM waiting WHERE due = 1 AND behind = 0) AS oldest_parked"
 );
 
 const LANES: &str = "SELECT l.route, l.lane, l.owner, l.lease_until,
@@ -77,17 +89,32 @@ impl Inspect for SqliteQueue {
             .await
             .map_err(fail)?;
         let now = number(&counts, "now")?;
-        let count = |name: &str| number(&counts, name).map(|n| bounded(n, count_max));
+        let read = |name: &str| number(&counts, name);
+        let count = |name: &str| read(name).map(|n| bounded(n, count_max));
+        let (due_cut, scheduled_cut) = (read("due_cut")? == 1, read("scheduled_cut")? == 1);
+        let behind = read("behind")?;
+        let cut = |counted: i64, cut: bool| {
+            let count = bounded(counted, count_max);
+            BoundedCount {
+                at_least: count.at_least || cut,
+                ..count
+            }
+        };
         let oldest = [
             optional_number(&counts, "oldest_stream"),
             optional_number(&counts, "oldest_parked"),
         ];
         let oldest = oldest.into_iter().flatten().min();
         Ok(Inspection {
-            pending: count("pending")?,
-            scheduled: count("scheduled")?,
+            pending: cut(read("stream")? + read("due")?, due_cut),
+            scheduled: cut(read("scheduled")?, scheduled_cut),
             in_flight: count("in_flight")?,
-            held: count("held")?,
+            // Rows that were not read are told of only where those read speak for it: most outboxes
+            // that schedule many events hold none.
+            held: cut(
+                read("held")? + behind,
+                behind > 0 && (due_cut || scheduled_cut),
+            ),
             dead: count("dead")?,
             oldest_pending: oldest.map_or(Duration::ZERO, |since| elapsed(since, now)),
             blocked_keys: count("blocked_keys")?,

@@ -30,6 +30,7 @@ macro_rules! ordered_suite {
             key_blocked_forever,
             key_blocked_forever_keys_are_the_aggregates,
             key_blocked_forever_requeue_frees_it,
+            key_blocked_forever_what_waits_behind_is_held,
             i5_a_requeued_event_may_die_again,
             key_blocked_forever_discard_frees_it,
             a_key_freed_by_an_operator_is_named,

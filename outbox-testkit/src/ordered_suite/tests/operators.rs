@@ -8,7 +8,7 @@ use crate::{
     ordered_suite::relay::Relay,
     store_suite::{
         StoreBench,
-        bench::{LONG, commit, dead, event, retry, text, texts},
+        bench::{LONG, commit, dead, each, event, retry, text, texts},
     },
 };
 
@@ -116,6 +116,54 @@ pub async fn key_blocked_forever_requeue_frees_it(bench: &StoreBench) {
     relay
         .work(BatchSource::Stream, &["A4"], |_| Verdict::Done)
         .await;
+}
+
+/// Case key-blocked-forever: what waits behind another of its key is told as held: behind one that is
+/// dead still when it was requeued itself, and behind one that is in flight.
+pub async fn key_blocked_forever_what_waits_behind_is_held(bench: &StoreBench) {
+    let outbox = bench.fresh(LONG, 1).await;
+    let mut relay = Relay::start(&*outbox, "relay").await;
+    commit(&*outbox, &["A1", "A2", "A3", "A4"].map(|n| event("A", n))).await;
+    let batch = relay
+        .expect(BatchSource::Stream, &["A1", "A2", "A3", "A4"])
+        .await;
+    // Two of a key die at once when neither can be read, or each killed its process.
+    let both = each(&batch, |event| match text(event).as_str() {
+        "A1" | "A2" => dead(DeadReason::Rejected, "no", true),
+        _ => Verdict::Hold,
+    });
+    relay.settle(&batch, &both).await;
+    assert_eq!(parked(&relay).await, [2, 2, 1]);
+
+    let second = DeadFilter {
+        ids: vec![batch.events[1].id],
+        ..ALL()
+    };
+    let store = std::sync::Arc::clone(&relay.worker.store);
+    assert_eq!(store.requeue(&second, 10).await.expect("requeue"), 1);
+    relay.assert_nothing_due().await;
+    let state = store.inspect(100).await.expect("inspect");
+    assert_eq!((state.pending.value, state.scheduled.value), (0, 0));
+    assert_eq!(state.oldest_pending, Duration::ZERO);
+    assert_eq!(parked(&relay).await, [1, 3, 1]);
+
+    assert_eq!(store.requeue(&ALL(), 10).await.expect("requeue"), 1);
+    let state = store.inspect(100).await.expect("inspect");
+    assert_eq!((state.pending.value, state.held.value), (1, 3));
+    for one in ["A1", "A2"] {
+        relay
+            .work(BatchSource::Parked, &[one], |_| Verdict::Done)
+            .await;
+    }
+    let state = store.inspect(100).await.expect("inspect");
+    assert_eq!((state.pending.value, state.held.value), (2, 0));
+    let third = relay.worker.claim_some(1).await;
+    assert_eq!(texts(&third.events), ["A3"]);
+    let state = store.inspect(100).await.expect("inspect");
+    assert_eq!((state.pending.value, state.held.value), (0, 1));
+    let done = relay.verdicts(&third, |_| Verdict::Done);
+    relay.settle(&third, &done).await;
+    assert_eq!(texts(&relay.deliver(1).await), ["A4"]);
 }
 
 /// A requeued event that dies again holds its followers again.
