@@ -27,16 +27,18 @@ macro_rules! in_scope {
 pub(crate) use in_scope;
 
 /// Nothing of the lane's stream stands before row `q`: earlier events of its key are settled or parked.
+/// Where the stream begins is asked once for all rows, and only when there is one to compare.
 macro_rules! stream_is_past {
     () => {
         concat!(
-            "NOT EXISTS (SELECT 1 FROM outbox_queue AS s INDEXED BY outbox_stream
-                WHERE s.status = 'pending' AND s.parked IS NULL AND s.id < q.id AND ",
+            "coalesce(q.id < (SELECT s.id FROM outbox_queue AS s INDEXED BY outbox_stream
+                WHERE s.status = 'pending' AND s.parked IS NULL AND ",
             in_scope!("s."),
-            ") AND NOT EXISTS (SELECT 1 FROM outbox_queue AS f INDEXED BY outbox_processing
-                WHERE f.status = 'processing' AND f.parked IS NULL AND f.id < q.id AND ",
+            " ORDER BY s.id LIMIT 1), TRUE)
+            AND coalesce(q.id < (SELECT min(f.id) FROM outbox_queue AS f INDEXED BY outbox_processing
+                WHERE f.status = 'processing' AND f.parked IS NULL AND ",
             in_scope!("f."),
-            ")"
+            "), TRUE)"
         )
     };
 }
