@@ -1,5 +1,6 @@
 //! The store on real files, each test on one of its own.
 
+mod clock;
 mod failures;
 mod suite;
 mod support;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use outbox_core::{Event, Store as _};
+use outbox_core::{AcquireRequest, Batch, ClaimLimit, Event, Store as _, TopicSet, WorkerId};
 use outbox_sqlite::{SqliteConfig, SqliteQueue};
 use sqlx::{
     AssertSqlSafe, SqlitePool,
@@ -61,4 +61,21 @@ impl File {
 /// An event of this key.
 pub(crate) fn event(key: &str) -> Event {
     Event::new("t", "Tested").key(key).bytes("x").unwrap()
+}
+
+/// Claims once all that is due, where there is one lane.
+pub(crate) async fn claim(queue: &SqliteQueue) -> Batch {
+    let request = AcquireRequest {
+        route: "r",
+        topics: &TopicSet::all(),
+        worker: &WorkerId("w".to_owned()),
+        held: &[],
+    };
+    let lanes = queue.acquire(&request).await.unwrap().lanes;
+    assert_eq!(lanes.len(), 1);
+    let limit = ClaimLimit {
+        events: 1000,
+        bytes: usize::MAX,
+    };
+    lanes[0].claim(limit).await.unwrap()
 }

@@ -2,30 +2,10 @@
 
 use std::{collections::BTreeMap, future::poll_fn, pin::pin, task::Poll};
 
-use outbox_core::{
-    AcquireRequest, Batch, ClaimLimit, Enqueue as _, ErrorKind, Inspect as _, Store as _, TopicSet,
-    WorkerId,
-};
-use outbox_sqlite::{SqliteOutbox, SqliteQueue};
+use outbox_core::{Enqueue as _, ErrorKind, Inspect as _};
+use outbox_sqlite::SqliteOutbox;
 
-use crate::support::{File, event};
-
-/// Claims everything once.
-async fn claim(queue: &SqliteQueue) -> Batch {
-    let request = AcquireRequest {
-        route: "r",
-        topics: &TopicSet::all(),
-        worker: &WorkerId("w".to_owned()),
-        held: &[],
-    };
-    let lanes = queue.acquire(&request).await.unwrap().lanes;
-    assert_eq!(lanes.len(), 1);
-    let limit = ClaimLimit {
-        events: 1000,
-        bytes: usize::MAX,
-    };
-    lanes[0].claim(limit).await.unwrap()
-}
+use crate::support::{File, claim, event};
 
 #[tokio::test]
 async fn sql_writers_write_any_form() {
