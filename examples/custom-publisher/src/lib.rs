@@ -5,16 +5,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::future::join_all;
-use outbox_core::{
-    Binding, Encoding, Error, ErrorKind, Outcome, Publisher, Result, Scope, StoredEvent,
-};
+use outbox_core::{Binding, Encoding, Error, ErrorKind, Outcome, Publisher, Result, StoredEvent};
 use redis::{AsyncTypedCommands as _, aio::ConnectionManager};
 use serde_json::json;
 use tokio::time::timeout;
 
 /// Publishes to Redis lists: a topic is a list.
 pub struct ListPublisher {
-    /// Connects by itself, again too; its settings bound how long that and an answer may take.
+    /// Connects by itself, again too.
     pub redis: ConnectionManager,
     /// The longest that one call takes.
     pub deadline: Duration,
@@ -29,17 +27,18 @@ impl Publisher for ListPublisher {
 
     /// One outcome for each event, in their order.
     async fn publish(&self, events: &[StoredEvent]) -> Vec<Outcome> {
-        let push = async |event| match timeout(self.deadline, self.push(event)).await {
-            Ok(outcome) => outcome,
+        let push = async |event| {
+            let pushed = timeout(self.deadline, self.push(event)).await;
             // It may have been stored or not: it is sent again.
-            Err(_) => Outcome::Unknown(Error::new(ErrorKind::Timeout, "push", "no answer")),
+            pushed.unwrap_or_else(|_| Outcome::Unknown(failed("no answer")))
         };
         join_all(events.iter().map(push)).await
     }
 
     /// Whether it could work; asked at the start and while the destination is paused.
     async fn check(&self) -> Result<()> {
-        let pong = self.redis.clone().ping().await;
+        let pong = timeout(self.deadline, self.redis.clone().ping()).await;
+        let pong = pong.map_err(|_| failed("no answer"))?;
         pong.map(drop)
             .map_err(|e| failed("no connection").source(e))
     }
@@ -55,7 +54,7 @@ impl ListPublisher {
             Ok(_) => Outcome::delivered(),
             // Answers of the server: nothing was stored. The first concerns this list alone.
             Err(e) if e.code() == Some("WRONGTYPE") => {
-                Outcome::Failed(failed("no list").source(e).scope(Scope::Topic))
+                Outcome::Failed(Error::new(ErrorKind::WrongTopicType, "push", "no list").source(e))
             }
             Err(e) if e.code().is_some() => Outcome::Failed(failed("refused").source(e)),
             Err(e) => Outcome::Unknown(failed("no connection").source(e)),
