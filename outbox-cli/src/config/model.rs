@@ -107,6 +107,8 @@ pub(crate) struct RouteSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PublisherKind {
+    /// Webhooks: one POST an event.
+    Http,
     /// Redis Streams: a topic is a stream.
     Redis,
     /// Standard output: one line of JSON an event.
@@ -117,6 +119,7 @@ impl PublisherKind {
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Http => "http",
             Self::Redis => "redis",
             Self::Stdout => "stdout",
         }
@@ -125,6 +128,7 @@ impl PublisherKind {
     /// The kind that a URL with this scheme is of.
     pub(crate) fn of_scheme(scheme: &str) -> Option<Self> {
         match scheme {
+            "http" | "https" => Some(Self::Http),
             "redis" | "rediss" => Some(Self::Redis),
             _ => None,
         }
@@ -133,6 +137,7 @@ impl PublisherKind {
     /// What a URL looks like; `None` for a kind that has none.
     pub(crate) fn url_example(self) -> Option<&'static str> {
         match self {
+            Self::Http => Some("https://host/path"),
             Self::Redis => Some("redis://host:6379/0"),
             Self::Stdout => None,
         }
@@ -167,21 +172,33 @@ pub(crate) struct PublisherSettings {
     pub(crate) stream_entries_max: Option<u64>,
     pub(crate) replicas_min: Option<u32>,
     pub(crate) field_bytes_max: Option<usize>,
+    /// Of webhooks: signs them.
+    pub(crate) secret: Option<Secret>,
+    pub(crate) secret_file: Option<PathBuf>,
+    pub(crate) requests_in_flight_max: Option<usize>,
 }
 
 impl PublisherSettings {
     /// The first key that is set and that this kind does not take.
     pub(crate) fn without_meaning_for(&self, kind: PublisherKind) -> Option<&'static str> {
-        use PublisherKind::Redis;
+        use PublisherKind::{Http, Redis};
         // The kinds that take each key; `kind` itself is every kind's.
         let keys: [(_, _, &[PublisherKind]); _] = [
-            ("url", self.url.is_some(), &[Redis]),
-            ("url_file", self.url_file.is_some(), &[Redis]),
-            ("ca_file", self.ca_file.is_some(), &[Redis]),
-            ("publish_timeout", self.publish_timeout.is_some(), &[Redis]),
-            ("connect_timeout", self.connect_timeout.is_some(), &[Redis]),
-            ("encoding", self.encoding.is_some(), &[Redis]),
-            ("source", self.source.is_some(), &[Redis]),
+            ("url", self.url.is_some(), &[Http, Redis]),
+            ("url_file", self.url_file.is_some(), &[Http, Redis]),
+            ("ca_file", self.ca_file.is_some(), &[Http, Redis]),
+            (
+                "publish_timeout",
+                self.publish_timeout.is_some(),
+                &[Http, Redis],
+            ),
+            (
+                "connect_timeout",
+                self.connect_timeout.is_some(),
+                &[Http, Redis],
+            ),
+            ("encoding", self.encoding.is_some(), &[Http, Redis]),
+            ("source", self.source.is_some(), &[Http, Redis]),
             ("transactional", self.transactional.is_some(), &[Redis]),
             (
                 "pipeline_events_max",
@@ -200,6 +217,13 @@ impl PublisherSettings {
             ),
             ("replicas_min", self.replicas_min.is_some(), &[Redis]),
             ("field_bytes_max", self.field_bytes_max.is_some(), &[Redis]),
+            ("secret", self.secret.is_some(), &[Http]),
+            ("secret_file", self.secret_file.is_some(), &[Http]),
+            (
+                "requests_in_flight_max",
+                self.requests_in_flight_max.is_some(),
+                &[Http],
+            ),
         ];
         keys.into_iter()
             .find_map(|(name, is_set, kinds)| (is_set && !kinds.contains(&kind)).then_some(name))

@@ -79,13 +79,18 @@ pub(crate) enum PublisherConfig {
 /// A publisher to a broker. What is not set keeps the default of the publisher's crate.
 #[derive(Debug)]
 #[cfg_attr(
-    not(feature = "redis"),
+    not(any(feature = "http", feature = "redis")),
     expect(dead_code, reason = "there is no publisher to read it")
 )]
 pub(crate) struct BrokerConfig {
     pub(crate) kind: PublisherKind,
     pub(crate) url: Secret,
     pub(crate) encoding: Encoding,
+    #[cfg_attr(
+        not(feature = "http"),
+        expect(dead_code, reason = "only webhooks are signed")
+    )]
+    pub(crate) secret: Option<Secret>,
     pub(crate) settings: PublisherSettings,
 }
 
@@ -212,12 +217,14 @@ fn with_flags(
     if !args.topics.is_empty() {
         route.topics = Some(Topics(args.topics.clone()));
     }
+    // Settings without a kind or a URL that tells it are those of Redis.
+    let of_url = || route.publisher.url.as_ref().and_then(kind_of_url);
+    let had = route.publisher.kind.or_else(of_url);
+    let had = had.unwrap_or(PublisherKind::Redis);
     if let Some(url) = &args.publisher_url {
         route.publisher.url = Some(url.clone());
         route.publisher.url_file = None;
     }
-    // Settings without a kind are those of Redis, the only kind that has any.
-    let had = route.publisher.kind.unwrap_or(PublisherKind::Redis);
     if let Some(kind) = args.publisher
         && had == kind
     {
@@ -312,10 +319,16 @@ fn publisher(route: &str, settings: PublisherSettings) -> Result<PublisherConfig
             "configuration: {key}.url is missing — set it, as {example}, or {key}.url_file"
         ))
     })?;
+    let secret = value_or_file(
+        &format!("{key}.secret"),
+        settings.secret.clone(),
+        settings.secret_file.as_deref(),
+    )?;
     Ok(PublisherConfig::Broker(Box::new(BrokerConfig {
         kind,
         url,
         encoding: encoding(&key, &settings)?,
+        secret,
         settings,
     })))
 }

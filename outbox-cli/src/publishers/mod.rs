@@ -1,5 +1,7 @@
 //! Publishers by configuration.
 
+#[cfg(feature = "http")]
+mod http;
 #[cfg(feature = "redis")]
 mod redis;
 mod stdout;
@@ -27,6 +29,8 @@ pub(crate) fn open(
         PublisherConfig::Broker(broker) => *broker,
     };
     match broker.kind {
+        #[cfg(feature = "http")]
+        PublisherKind::Http => http::open(broker),
         #[cfg(feature = "redis")]
         PublisherKind::Redis => redis::open(broker),
         // What is not built in; stdout was dealt with above.

@@ -33,7 +33,8 @@ fn over(lower: &[Leaf], upper: &[Leaf]) -> Vec<Leaf> {
         let other_form = |leaf: &Leaf| {
             let forms = [leaf.key(), below.key()];
             let siblings = leaf.path[..leaf.path.len() - 1] == below.path[..below.path.len() - 1];
-            siblings && (forms == ["url", "url_file"] || forms == ["url_file", "url"])
+            let is_file_of = |file: &str, value| file.strip_suffix("_file") == Some(value);
+            siblings && (is_file_of(forms[0], forms[1]) || is_file_of(forms[1], forms[0]))
         };
         other_kind || upper.iter().any(|leaf| same(leaf) || other_form(leaf))
     };
@@ -69,7 +70,7 @@ fn flags() -> impl Strategy<Value = Vec<(&'static str, Leaf)>> {
     let text = |values: &'static str| values.prop_map(Value::String).boxed();
     let word = |words: &'static [&'static str]| select(words).prop_map(Value::from).boxed();
     let topics = vec("[a-z]{1,3}\\*?", 1..3).prop_map(Value::from).boxed();
-    let kinds = &["redis", "stdout"];
+    let kinds = &["http", "redis", "stdout"];
     let formats = &["text", "json"];
     (
         leaf(
@@ -188,4 +189,4 @@ proptest! {
     }
 }
 
-const KINDS: Kind = Kind::Word(&["redis", "stdout"]);
+const KINDS: Kind = Kind::Word(&["http", "redis", "stdout"]);

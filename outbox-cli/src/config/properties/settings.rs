@@ -126,7 +126,8 @@ proptest! {
             let settings = settings.map_err(TestCaseError::fail)?;
             prop_assert_eq!(section(&settings, &leaf), &*expected);
             let route = settings.routes.get("default");
-            let secret = settings.store.url.as_ref().or_else(|| route?.publisher.url.as_ref());
+            let publisher = route.map(|route| &route.publisher);
+            let secret = settings.store.url.as_ref().or_else(|| publisher?.url.as_ref().or(publisher?.secret.as_ref()));
             if leaf.kind == Kind::Secret {
                 prop_assert_eq!(secret.map(Secret::expose), leaf.value.as_str());
             }

@@ -65,7 +65,10 @@ pub(super) const KEYS: &[(&str, Kind)] = &[
     ("relay.worker", Kind::Text),
     ("routes.*.topics", Kind::Topics),
     ("routes.*.strict_order", Kind::Bool),
-    ("routes.*.publisher.kind", Kind::Word(&["redis", "stdout"])),
+    (
+        "routes.*.publisher.kind",
+        Kind::Word(&["http", "redis", "stdout"]),
+    ),
     ("routes.*.publisher.url", Kind::Secret),
     ("routes.*.publisher.url_file", Kind::Path),
     ("routes.*.publisher.ca_file", Kind::Path),
@@ -82,6 +85,9 @@ pub(super) const KEYS: &[(&str, Kind)] = &[
     ("routes.*.publisher.stream_entries_max", USIZE),
     ("routes.*.publisher.replicas_min", U32),
     ("routes.*.publisher.field_bytes_max", USIZE),
+    ("routes.*.publisher.secret", Kind::Secret),
+    ("routes.*.publisher.secret_file", Kind::Path),
+    ("routes.*.publisher.requests_in_flight_max", USIZE),
     ("routes.*.retry.base", Kind::Span),
     ("routes.*.retry.factor", U32),
     ("routes.*.retry.cap", Kind::Span),
@@ -282,14 +288,12 @@ pub(super) fn read(text: &str, environment: Vec<(OsString, OsString)>) -> Result
 
 /// All that was read, secrets too.
 pub(super) fn shown(settings: &Settings) -> String {
-    let secret = |route: &RouteSettings| {
-        route
-            .publisher
-            .url
-            .as_ref()
-            .map(|url| url.expose().to_owned())
+    let secrets = |route: &RouteSettings| {
+        let publisher = &route.publisher;
+        [&publisher.url, &publisher.secret]
+            .map(|secret| secret.as_ref().map(|secret| secret.expose().to_owned()))
     };
-    let routes: Vec<_> = settings.routes.values().map(secret).collect();
+    let routes: Vec<_> = settings.routes.values().map(secrets).collect();
     let store = settings.store.url.as_ref().map(Secret::expose);
     format!("{settings:?} {store:?} {routes:?}")
 }
