@@ -38,6 +38,8 @@ impl Spans {
         if !ENDPOINTS.into_iter().any(is_set) {
             return Ok(None);
         }
+        #[cfg(all(feature = "http", feature = "tls"))]
+        choose_tls();
         let exporter = Otlp::builder().with_http().build().map_err(|error| {
             let text = redact::urls(&error.to_string());
             Failure::usage(format!(
@@ -73,6 +75,16 @@ impl Drop for Spans {
     fn drop(&mut self) {
         // The failure itself was told when the export failed.
         let _ = self.0.shutdown_with_timeout(FLUSH_MAX);
+    }
+}
+
+/// The publisher of webhooks builds the HTTP client, which the exporter shares, with a TLS that has no
+/// cryptography of its own; without a choice it panics.
+#[cfg(all(feature = "http", feature = "tls"))]
+fn choose_tls() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error means that another thread has just done the same.
+        drop(rustls::crypto::ring::default_provider().install_default());
     }
 }
 

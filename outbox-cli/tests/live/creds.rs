@@ -174,7 +174,8 @@ fn creds_in_log_of_a_relay_that_works_and_of_its_broker_that_refuses() {
     for wrong in [
         format!("redis://u:{PASSWORD}@h"),
         format!("redis://u:{PASSWORD_ENCODED}@h:port"),
-        format!("http://u:{PASSWORD}@h"),
+        format!("ftp://u:{PASSWORD}@h"),
+        format!("http://u:{PASSWORD}@h:port"),
     ] {
         let ended = run(command(&wrong), b"");
         assert_eq!(ended.code, Some(2), "{ended:?}");

@@ -18,5 +18,6 @@ mod spans;
 mod status;
 mod support;
 mod watch;
+mod webhook;
 
 mod relay;

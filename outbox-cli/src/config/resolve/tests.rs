@@ -58,6 +58,7 @@ fn the_documented_file_is_right_and_its_defaults_are_ours() {
         .unwrap();
     // What is commented out is as right as the rest.
     let all = file.replace("\n# ", "\n").replace("url_file = ", "url = ");
+    let all = all.replace("secret_file = ", "secret = ");
     let (_, config) = resolve(&all, &[]).unwrap();
     let defaults = RelayConfig {
         worker: config.relay.worker.clone(),
@@ -126,6 +127,22 @@ fn flags_beat_the_file() {
     assert_eq!(config.http.unwrap().port(), 2);
     let (_, config) = resolve(file, &["--publisher", "stdout"]).unwrap();
     assert_eq!(config.routes[0].publisher.name(), "stdout");
+}
+
+#[test]
+fn a_url_tells_the_kind_that_its_settings_are_of() {
+    let file = "routes.default.publisher = { url = \"https://h\", secret = \"s\", requests_in_flight_max = 2 }";
+    for flags in [&[][..], &["--publisher", "http"]] {
+        let (_, config) = resolve(file, flags).unwrap();
+        let PublisherConfig::Broker(broker) = &config.routes[0].publisher else {
+            panic!()
+        };
+        assert_eq!(broker.kind, PublisherKind::Http);
+        assert_eq!(broker.secret.as_ref().map(Secret::expose), Some("s"));
+        assert_eq!(broker.settings.requests_in_flight_max, Some(2));
+    }
+    let other = resolve(file, &["--publisher", "stdout"]).unwrap().1;
+    assert_eq!(other.routes[0].publisher.name(), "stdout");
 }
 
 #[test]
