@@ -128,9 +128,11 @@ fn a_relay_posts_signed_events() {
 fn retry_after_is_honoured_and_burns_no_attempt() {
     const OUTAGES: usize = 2;
     let place = Place::migrated();
-    let receiver = Receiver::start(|number, _| match number < OUTAGES {
-        true => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "2")]).into_response(),
-        false => StatusCode::OK.into_response(),
+    let receiver = Receiver::start(|number, _| {
+        if number < OUTAGES {
+            return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "2")]).into_response();
+        }
+        StatusCode::OK.into_response()
     });
     place
         .outbox_with(&["enqueue", "--stdin"], lines("t", 1).as_bytes())

@@ -102,7 +102,7 @@ impl HttpConfig {
             let decoded = |text: &str| {
                 let bytes = percent_decode_str(text).decode_utf8();
                 bytes
-                    .map(|text| text.into_owned())
+                    .map(std::borrow::Cow::into_owned)
                     .map_err(|_| of_url(form))
             };
             let user = decoded(url.username())?;
@@ -155,7 +155,7 @@ mod tests {
             ("connect_timeout", |c| c.connect_timeout = Duration::ZERO),
             ("requests_in_flight_max", |c| c.requests_in_flight_max = 0),
             ("requests_in_flight_max", |c| {
-                c.requests_in_flight_max = 1025
+                c.requests_in_flight_max = 1025;
             }),
         ];
         for (name, change) in changes {

@@ -68,7 +68,7 @@ async fn a_receiver_verifies_the_signature() {
     let server = Server::willing().await;
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let publisher = configured(&server.url(), |config| {
-        config.secret = Some(Secret::new(secret))
+        config.secret = Some(Secret::new(secret));
     });
     let mut tombstone = event("b");
     tombstone.payload = None;

@@ -89,9 +89,11 @@ async fn at_the_deadline_sent_is_in_doubt_and_unsent_is_not() {
 /// An event whose handler never ends, beside others: it burns its own attempt, they pass.
 #[tokio::test]
 async fn i7_an_event_that_hangs_beside_others_pays_for_itself() {
-    let server = Server::start(|arrived| match is_bad(arrived) {
-        true => Reply::Hang,
-        false => Reply::Status(200),
+    let server = Server::start(|arrived| {
+        if is_bad(arrived) {
+            return Reply::Hang;
+        }
+        Reply::Status(200)
     })
     .await;
     let mut batch = events(20);
