@@ -11,6 +11,7 @@ mod process;
 mod services;
 mod sim;
 mod tidy;
+mod wheel;
 mod workspace;
 
 use std::process::ExitCode;

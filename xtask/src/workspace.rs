@@ -75,6 +75,11 @@ impl Workspace {
         self.target.join("services")
     }
 
+    /// The folder with programs that were fetched.
+    pub(crate) fn tools_folder(&self) -> PathBuf {
+        self.target.join("tools")
+    }
+
     /// A cargo that works in the root of the workspace.
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = cargo();

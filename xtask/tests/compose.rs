@@ -124,6 +124,8 @@ fn text(output: &Output) -> (bool, String) {
 }
 
 const UP: &str = "up --detach --wait --wait-timeout 120";
+/// Two whose answers the program plays.
+const BOTH: &str = "postgres,redis";
 const INFO: &str = "exec -T redis redis-cli INFO server";
 
 #[test]
@@ -135,7 +137,7 @@ fn daemon_that_answers_gives_the_services_without_programs_of_this_machine() {
         text(&command.output().unwrap())
     };
     let port = stage.port();
-    let (passed, said) = only_docker(&["up"]);
+    let (passed, said) = only_docker(&["up", "--only", BOTH]);
     assert!(passed);
     let postgres =
         format!("postgres 15.9 at postgres://postgres@127.0.0.1:{port}/postgres, Docker");
@@ -155,17 +157,17 @@ fn daemon_that_answers_gives_the_services_without_programs_of_this_machine() {
         ]
     );
 
-    let (passed, said) = only_docker(&["up"]);
+    let (passed, said) = only_docker(&["up", "--only", BOTH]);
     assert!(passed);
     assert_eq!(said.matches("(already up)").count(), 2, "{said}");
     let asked = ["port postgres 5432", asked, "port redis 6379", INFO];
     assert_eq!(stage.calls(), asked);
-    let (passed, said) = only_docker(&["status"]);
+    let (passed, said) = only_docker(&["status", "--only", BOTH]);
     assert!(
         passed && said.contains(&postgres) && said.contains(&redis),
         "{said}"
     );
-    let (passed, said) = only_docker(&["env"]);
+    let (passed, said) = only_docker(&["env", "--only", BOTH]);
     assert!(passed);
     let line = format!("export OUTBOX_TEST_REDIS_URL='redis://127.0.0.1:{port}/'");
     assert!(said.lines().any(|said| said == line), "{said}");

@@ -13,6 +13,14 @@ pub(super) fn redis() -> io::Result<PathBuf> {
         .ok_or_else(|| missing("redis-server", "OUTBOX_TEST_REDIS_BIN", "the program"))
 }
 
+/// The NATS server: `OUTBOX_TEST_NATS_BIN` (a program), else `nats-server` on the path.
+pub(super) fn nats() -> io::Result<PathBuf> {
+    named("OUTBOX_TEST_NATS_BIN")
+        .or_else(|| on_path("nats-server"))
+        .filter(|program| program.is_file())
+        .ok_or_else(|| missing("nats-server", "OUTBOX_TEST_NATS_BIN", "the program"))
+}
+
 /// The folder with `initdb` and `postgres`: `OUTBOX_TEST_POSTGRES_BIN`, else Debian's newest, else
 /// the path.
 pub(super) fn postgres() -> io::Result<PathBuf> {

@@ -3,10 +3,12 @@
 
 mod clock;
 mod find;
+mod nats;
 mod postgres;
 mod process;
 mod redis;
 
 pub use clock::FakeClock;
+pub use nats::Nats;
 pub use postgres::Postgres;
 pub use redis::Redis;

@@ -35,6 +35,27 @@ impl Process {
         Ok(())
     }
 
+    /// SIGSTOP, and waits until each of its threads has stopped: one that still runs may answer.
+    pub(super) fn pause(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        let tasks = format!("/proc/{}/task", self.0.id());
+        let is_stopped = |task: &Path| {
+            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+            stat.rsplit_once(')')
+                .is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            let mut threads = std::fs::read_dir(&tasks)?.flatten();
+            if threads.all(|thread| is_stopped(&thread.path())) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let message = "the server runs on in spite of SIGSTOP";
+        Err(io::Error::new(io::ErrorKind::TimedOut, message))
+    }
+
     /// SIGKILL, and waits until it is gone. Works on a paused process too.
     pub(super) fn kill(&mut self) -> io::Result<()> {
         self.0.kill()?;

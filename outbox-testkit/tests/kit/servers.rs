@@ -8,7 +8,7 @@ use std::{
 
 use outbox_testkit::{
     Port,
-    servers::{FakeClock, Postgres, Redis},
+    servers::{FakeClock, Nats, Postgres, Redis},
 };
 
 fn connect(address: std::net::SocketAddr) -> std::io::Result<TcpStream> {
@@ -274,4 +274,31 @@ fn a_port_is_held_until_it_is_dropped() {
     assert!(lock.try_lock().is_err(), "held");
     drop(held);
     lock.try_lock().unwrap();
+}
+
+/// The first bytes that a NATS server sends to who connects.
+fn greeting(nats: &Nats, wait: Duration) -> std::io::Result<String> {
+    let mut stream = connect(nats.address())?;
+    stream.set_read_timeout(Some(wait))?;
+    let mut answer = [0; 256];
+    let read = stream.read(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer[..read]).into_owned())
+}
+
+#[test]
+fn nats_is_killed_paused_and_comes_back_with_other_settings() {
+    let mut nats = Nats::start().unwrap();
+    let url = nats.url();
+    assert!(greeting(&nats, WAIT).unwrap().starts_with("INFO {"));
+    nats.pause().unwrap();
+    greeting(&nats, Duration::from_millis(300)).unwrap_err();
+    nats.resume().unwrap();
+    assert!(greeting(&nats, WAIT).unwrap().contains("outbox-test"));
+    nats.kill().unwrap();
+    assert!(connect(nats.address()).is_err(), "it is dead");
+    nats.restart_with("server_name: another").unwrap();
+    assert_eq!(nats.url(), url);
+    assert!(greeting(&nats, WAIT).unwrap().contains("another"));
+    let error = nats.restart_with("no_such_setting: 1").unwrap_err();
+    assert!(error.to_string().contains("no_such_setting"), "{error}");
 }

@@ -22,10 +22,10 @@ pub(crate) fn ensure(service: &dyn Service) -> Result<Programs> {
         // Another program than the one that was asked for would be a surprise.
         return Err(missing);
     }
-    install(service.packages(), &format!("{missing:#}"))?;
+    service.install(&format!("{missing:#}"))?;
     service
         .find()
-        .with_context(|| format!("{} is installed", service.packages().join(" ")))
+        .with_context(|| format!("{} is installed", service.name()))
 }
 
 /// The library that fakes clocks, installed first when it is missing. Tests find it by themselves.
@@ -33,7 +33,7 @@ pub(crate) fn ensure_clock() -> Result<()> {
     if std::env::var_os(CLOCK_VARIABLE).is_some() || has_clock(Path::new("/usr/lib")) {
         return Ok(());
     }
-    install(&["libfaketime"], "libfaketime is not installed")
+    packages(&["libfaketime"], "libfaketime is not installed")
 }
 
 /// Debian has a folder of libraries for each architecture.
@@ -42,7 +42,8 @@ fn has_clock(libraries: &Path) -> bool {
     folders.any(|folder| folder.path().join("faketime/libfaketimeMT.so.1").is_file())
 }
 
-fn install(packages: &[&str], missing: &str) -> Result<()> {
+/// Installs Debian packages; `missing` says what for.
+pub(super) fn packages(packages: &[&str], missing: &str) -> Result<()> {
     let names = packages.join(" ");
     if !geteuid().is_root() || command::on_path("apt-get").is_none() {
         bail!("{missing}; install it (on Debian: apt-get install {names})");

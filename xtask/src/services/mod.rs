@@ -9,6 +9,7 @@
 pub(crate) mod cli;
 pub(crate) mod compose;
 pub(crate) mod install;
+mod nats;
 mod place;
 mod postgres;
 mod redis;
@@ -39,7 +40,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
 /// The services, in the order in which they start.
-pub(crate) const ALL: &[&dyn Service] = &[&postgres::Postgres, &redis::Redis];
+pub(crate) const ALL: &[&dyn Service] = &[&postgres::Postgres, &redis::Redis, &nats::Nats];
 
 /// One kind of server.
 pub(crate) trait Service: Sync {
@@ -58,6 +59,12 @@ pub(crate) trait Service: Sync {
 
     /// The Debian packages that bring the programs.
     fn packages(&self) -> &'static [&'static str];
+
+    /// Brings programs that are missing, whose error is told: by the packages, unless they come in
+    /// another way.
+    fn install(&self, missing: &str) -> Result<()> {
+        install::packages(self.packages(), missing)
+    }
 
     /// Finds the server and its client, or says which program is missing.
     fn find(&self) -> Result<Programs>;
