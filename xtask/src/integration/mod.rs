@@ -28,6 +28,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     // Its own tests start and stop one.
     ("xtask", &["redis"]),
     ("outbox-postgres", &["postgres"]),
+    ("outbox-nats", &["nats"]),
     ("outbox-redis", &["redis"]),
     ("outbox-sqlite", &[]),
 ];
