@@ -14,9 +14,9 @@ use crate::{
 /// A further reader of what the program tells.
 pub(crate) type Tap = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// A broken session of the driver's pool is a line each time: the relay tells the same, folded. Who
-/// names the target in the filter gets them.
-const DRIVER: &str = "sqlx_core::pool=error";
+/// A broken session of a driver is a line each time: the relay tells the same, folded. Who names the
+/// target in the filter gets them.
+const DRIVER: &str = "sqlx_core::pool=error,async_nats=off";
 
 /// Installs the subscriber for the whole process. Colours only on a terminal.
 pub(crate) fn init(config: &LogConfig, spans: Option<Tap>) -> Result<(), Failure> {

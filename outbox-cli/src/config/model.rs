@@ -109,6 +109,8 @@ pub(crate) struct RouteSettings {
 pub(crate) enum PublisherKind {
     /// Webhooks: one POST an event.
     Http,
+    /// NATS JetStream: a topic is a subject.
+    Nats,
     /// Redis Streams: a topic is a stream.
     Redis,
     /// Standard output: one line of JSON an event.
@@ -120,6 +122,7 @@ impl PublisherKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
+            Self::Nats => "nats",
             Self::Redis => "redis",
             Self::Stdout => "stdout",
         }
@@ -129,6 +132,7 @@ impl PublisherKind {
     pub(crate) fn of_scheme(scheme: &str) -> Option<Self> {
         match scheme {
             "http" | "https" => Some(Self::Http),
+            "nats" | "tls" => Some(Self::Nats),
             "redis" | "rediss" => Some(Self::Redis),
             _ => None,
         }
@@ -138,6 +142,7 @@ impl PublisherKind {
     pub(crate) fn url_example(self) -> Option<&'static str> {
         match self {
             Self::Http => Some("https://host/path"),
+            Self::Nats => Some("nats://host:4222"),
             Self::Redis => Some("redis://host:6379/0"),
             Self::Stdout => None,
         }
@@ -172,6 +177,15 @@ pub(crate) struct PublisherSettings {
     pub(crate) stream_entries_max: Option<u64>,
     pub(crate) replicas_min: Option<u32>,
     pub(crate) field_bytes_max: Option<usize>,
+    pub(crate) credentials_file: Option<PathBuf>,
+    pub(crate) nkey_file: Option<PathBuf>,
+    pub(crate) in_flight_events_max: Option<usize>,
+    pub(crate) in_flight_bytes_max: Option<usize>,
+    pub(crate) message_bytes_max: Option<usize>,
+    pub(crate) streams: Option<Names>,
+    pub(crate) duplicate_window_min: Option<Span>,
+    pub(crate) inbox_prefix: Option<String>,
+    pub(crate) domain: Option<String>,
     /// Of webhooks: signs them.
     pub(crate) secret: Option<Secret>,
     pub(crate) secret_file: Option<PathBuf>,
@@ -181,24 +195,24 @@ pub(crate) struct PublisherSettings {
 impl PublisherSettings {
     /// The first key that is set and that this kind does not take.
     pub(crate) fn without_meaning_for(&self, kind: PublisherKind) -> Option<&'static str> {
-        use PublisherKind::{Http, Redis};
+        use PublisherKind::{Http, Nats, Redis};
         // The kinds that take each key; `kind` itself is every kind's.
         let keys: [(_, _, &[PublisherKind]); _] = [
-            ("url", self.url.is_some(), &[Http, Redis]),
-            ("url_file", self.url_file.is_some(), &[Http, Redis]),
-            ("ca_file", self.ca_file.is_some(), &[Http, Redis]),
+            ("url", self.url.is_some(), &[Http, Nats, Redis]),
+            ("url_file", self.url_file.is_some(), &[Http, Nats, Redis]),
+            ("ca_file", self.ca_file.is_some(), &[Http, Nats, Redis]),
             (
                 "publish_timeout",
                 self.publish_timeout.is_some(),
-                &[Http, Redis],
+                &[Http, Nats, Redis],
             ),
             (
                 "connect_timeout",
                 self.connect_timeout.is_some(),
-                &[Http, Redis],
+                &[Http, Nats, Redis],
             ),
-            ("encoding", self.encoding.is_some(), &[Http, Redis]),
-            ("source", self.source.is_some(), &[Http, Redis]),
+            ("encoding", self.encoding.is_some(), &[Http, Nats, Redis]),
+            ("source", self.source.is_some(), &[Http, Nats, Redis]),
             ("transactional", self.transactional.is_some(), &[Redis]),
             (
                 "pipeline_events_max",
@@ -217,6 +231,31 @@ impl PublisherSettings {
             ),
             ("replicas_min", self.replicas_min.is_some(), &[Redis]),
             ("field_bytes_max", self.field_bytes_max.is_some(), &[Redis]),
+            ("credentials_file", self.credentials_file.is_some(), &[Nats]),
+            ("nkey_file", self.nkey_file.is_some(), &[Nats]),
+            (
+                "in_flight_events_max",
+                self.in_flight_events_max.is_some(),
+                &[Nats],
+            ),
+            (
+                "in_flight_bytes_max",
+                self.in_flight_bytes_max.is_some(),
+                &[Nats],
+            ),
+            (
+                "message_bytes_max",
+                self.message_bytes_max.is_some(),
+                &[Nats],
+            ),
+            ("streams", self.streams.is_some(), &[Nats]),
+            (
+                "duplicate_window_min",
+                self.duplicate_window_min.is_some(),
+                &[Nats],
+            ),
+            ("inbox_prefix", self.inbox_prefix.is_some(), &[Nats]),
+            ("domain", self.domain.is_some(), &[Nats]),
             ("secret", self.secret.is_some(), &[Http]),
             ("secret_file", self.secret_file.is_some(), &[Http]),
             (
@@ -321,31 +360,56 @@ impl<'de> Deserialize<'de> for Pattern {
     }
 }
 
+/// Names: a list, or, for the environment, text with commas.
+#[derive(Debug, Clone)]
+pub(crate) struct Names(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        list(
+            deserializer,
+            "a list of names, as in [\"ORDERS\", \"USERS\"]",
+            |text| Ok(text.to_owned()),
+        )
+        .map(Self)
+    }
+}
+
 /// Topic patterns: a list, or, for the environment, text with commas.
 #[derive(Debug, Clone)]
 pub(crate) struct Topics(pub(crate) Vec<TopicPattern>);
 
 impl<'de> Deserialize<'de> for Topics {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Topics;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a list of topic patterns, as in [\"orders.*\", \"users\"]")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Topics, E> {
-                let patterns = text.split(',').map(|part| pattern(part.trim()));
-                patterns.collect::<Result<_, _>>().map(Topics)
-            }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Topics, A::Error> {
-                let mut patterns = Vec::new();
-                while let Some(Pattern(pattern)) = seq.next_element()? {
-                    patterns.push(pattern);
-                }
-                Ok(Topics(patterns))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        let expected = "a list of topic patterns, as in [\"orders.*\", \"users\"]";
+        list(deserializer, expected, pattern).map(Self)
     }
+}
+
+/// A list of texts that are read one by one; `read` must not repeat what was written.
+fn list<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    expected: &'static str,
+    read: impl Fn(&str) -> Result<T, D::Error>,
+) -> Result<Vec<T>, D::Error> {
+    struct Visitor(&'static str);
+    impl<'de> de::Visitor<'de> for Visitor {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(text.split(',').map(|part| part.trim().to_owned()).collect())
+        }
+        fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut texts = Vec::new();
+            while let Some(text) = seq.next_element()? {
+                texts.push(text);
+            }
+            Ok(texts)
+        }
+    }
+    let texts = deserializer.deserialize_any(Visitor(expected))?;
+    texts.iter().map(|text| read(text)).collect()
 }

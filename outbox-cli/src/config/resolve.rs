@@ -79,7 +79,7 @@ pub(crate) enum PublisherConfig {
 /// A publisher to a broker. What is not set keeps the default of the publisher's crate.
 #[derive(Debug)]
 #[cfg_attr(
-    not(any(feature = "http", feature = "redis")),
+    not(any(feature = "http", feature = "nats", feature = "redis")),
     expect(dead_code, reason = "there is no publisher to read it")
 )]
 pub(crate) struct BrokerConfig {

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(feature = "redis")]
 mod redis;
 mod stdout;
@@ -31,6 +33,8 @@ pub(crate) fn open(
     match broker.kind {
         #[cfg(feature = "http")]
         PublisherKind::Http => http::open(broker),
+        #[cfg(feature = "nats")]
+        PublisherKind::Nats => nats::open(broker),
         #[cfg(feature = "redis")]
         PublisherKind::Redis => redis::open(broker),
         // What is not built in; stdout was dealt with above.

@@ -11,6 +11,7 @@ mod enqueue;
 mod fidelity;
 mod flow;
 mod logs;
+mod nats;
 mod partitions;
 mod purge;
 #[cfg(feature = "otlp")]

@@ -33,6 +33,11 @@ fn debug(leaf: &Leaf) -> String {
                 .collect();
             format!("Topics({parsed:?})")
         }
+        Kind::Names => {
+            let names = leaf.value.as_array().unwrap().iter();
+            let names: Vec<_> = names.map(|name| name.as_str().unwrap()).collect();
+            format!("Names({names:?})")
+        }
         _ => leaf.value.to_string(),
     }
 }

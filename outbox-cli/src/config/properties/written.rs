@@ -26,6 +26,7 @@ pub(super) enum Kind {
     Bool,
     Address,
     Topics,
+    Names,
     RetryFor,
 }
 
@@ -67,7 +68,7 @@ pub(super) const KEYS: &[(&str, Kind)] = &[
     ("routes.*.strict_order", Kind::Bool),
     (
         "routes.*.publisher.kind",
-        Kind::Word(&["http", "redis", "stdout"]),
+        Kind::Word(&["http", "nats", "redis", "stdout"]),
     ),
     ("routes.*.publisher.url", Kind::Secret),
     ("routes.*.publisher.url_file", Kind::Path),
@@ -85,6 +86,15 @@ pub(super) const KEYS: &[(&str, Kind)] = &[
     ("routes.*.publisher.stream_entries_max", USIZE),
     ("routes.*.publisher.replicas_min", U32),
     ("routes.*.publisher.field_bytes_max", USIZE),
+    ("routes.*.publisher.credentials_file", Kind::Path),
+    ("routes.*.publisher.nkey_file", Kind::Path),
+    ("routes.*.publisher.in_flight_events_max", USIZE),
+    ("routes.*.publisher.in_flight_bytes_max", USIZE),
+    ("routes.*.publisher.message_bytes_max", USIZE),
+    ("routes.*.publisher.streams", Kind::Names),
+    ("routes.*.publisher.duplicate_window_min", Kind::Span),
+    ("routes.*.publisher.inbox_prefix", Kind::Text),
+    ("routes.*.publisher.domain", Kind::Text),
     ("routes.*.publisher.secret", Kind::Secret),
     ("routes.*.publisher.secret_file", Kind::Path),
     ("routes.*.publisher.requests_in_flight_max", USIZE),
@@ -194,6 +204,7 @@ fn values(kind: Kind) -> BoxedStrategy<Value> {
         Kind::Topics => vec(patterns(), 0..4)
             .prop_map(|topics| Value::Array(topics.into_iter().map(Value::String).collect()))
             .boxed(),
+        Kind::Names => vec("[A-Z]{1,9}", 0..4).prop_map(Value::from).boxed(),
         Kind::RetryFor => vec((patterns(), spans()), 0..3)
             .prop_map(|policies| Value::Array(policies.into_iter().map(retry_for).collect()))
             .boxed(),
