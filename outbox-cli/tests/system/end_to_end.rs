@@ -162,10 +162,7 @@ async fn end_to_end_survives_kills_and_restarts() {
     let history = History {
         committed: written.committed.clone(),
         rolled_back: written.rolled_back.clone(),
-        seen: entries
-            .iter()
-            .map(crate::support::Entry::sighting)
-            .collect(),
+        seen: entries.iter().map(|entry| entry.sighting(&topic)).collect(),
         ..History::default()
     };
     let report = check(&history, KeyOrder::Unordered).unwrap_or_else(|wrong| panic!("{wrong}"));

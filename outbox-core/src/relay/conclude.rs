@@ -51,6 +51,7 @@ pub(super) fn conclude(
             .as_seconds_f64()
             .max(0.0)
     };
+    let unreadable = settlements.len();
     let since_claim = (now - claimed_at).as_secs_f64();
 
     let mut fates: BTreeMap<&str, Fate> = BTreeMap::new();
@@ -113,12 +114,27 @@ pub(super) fn conclude(
             verdict,
         });
     }
+    if rewinds {
+        return_behind(&mut settlements, unreadable);
+    }
     Work {
         token: batch.token,
         settlements,
         done,
         parked,
         rewinds,
+    }
+}
+
+/// The first settlements are those of unreadable rows: one behind a returned event comes again with it.
+fn return_behind(settlements: &mut [Settlement], unreadable: usize) {
+    let (rows, events) = settlements.split_at_mut(unreadable);
+    let first = events.iter().find(|of| of.verdict == Verdict::Return);
+    let Some(first) = first.map(|of| of.position) else {
+        return;
+    };
+    for row in rows.iter_mut().filter(|row| row.position > first) {
+        row.verdict = Verdict::Return;
     }
 }
 

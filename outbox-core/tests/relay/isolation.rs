@@ -252,3 +252,31 @@ async fn i2_rows_that_are_no_events_become_dead_letters() {
     );
     assert!(letters[0].note.text.contains("headers are a number"));
 }
+
+/// Its row can't be passed by the cursor either: both come again, and the batch is not lost for its lease.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_no_event_is_returned_behind_a_returned_event() {
+    let store = one_lane();
+    commit(&store, &[("t", "k", "1")]);
+    store.insert_unreadable(
+        uuid::Uuid::from_u128(1),
+        "t",
+        Some("other"),
+        "headers are a number",
+    );
+    let down = AtomicBool::new(true);
+    let publisher = Arc::new(Script::new(OrderClass::InFlight, move |_| {
+        if down.swap(false, Ordering::Relaxed) {
+            Outcome::Failed(error(ErrorKind::Unavailable))
+        } else {
+            Outcome::delivered()
+        }
+    }));
+    let relay = run(&store, &publisher, quick_policy());
+    drained(&store).await;
+    relay.stop().await;
+    let delivered = publisher.delivered.lock().unwrap();
+    let attempts: Vec<_> = delivered.iter().map(|seen| seen.attempts).collect();
+    assert_eq!(attempts, [1], "no lease was lost");
+    assert_eq!(dead(&store).await.len(), 1);
+}

@@ -1,6 +1,8 @@
 //! Runs seeds of the simulation: `cargo xtask sim` starts it.
 
 use std::{
+    fmt::Write as _,
+    io::{ErrorKind, Write as _},
     process::ExitCode,
     sync::{
         Mutex, PoisonError,
@@ -57,14 +59,28 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints it. Whoever closed our output has read enough: what was found is in the exit code still.
+fn tell(text: &str) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("can't print the result: {error}");
+        }
+        _ => {}
+    }
+}
+
 fn replay(seed: u64, mutation: Option<Mutation>) -> ExitCode {
     let run = run(seed, mutation);
-    print!("{}", run.trace());
-    println!("seed {seed}: {} events, {} faults", run.events, run.faults);
+    tell(&run.trace());
+    tell(&format!(
+        "seed {seed}: {} events, {} faults\n",
+        run.events, run.faults
+    ));
     match run.failure {
         None => ExitCode::SUCCESS,
         Some(failure) => {
-            println!("{failure}");
+            tell(&format!("{failure}\n"));
             ExitCode::FAILURE
         }
     }
@@ -105,11 +121,14 @@ fn report(total: &Total, options: &Options, began: Instant) -> ExitCode {
     let seconds = began.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 seeds")]
     let rate = total.seeds as f64 / seconds;
-    println!(
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
         "events in flight at deaths of their process:\n{}",
         total.coverage
     );
-    println!(
+    let _ = writeln!(
+        text,
         "{} seeds in {seconds:.1} s ({rate:.0} a second): {} events, {} faults, {} facts judged",
         total.seeds, total.events, total.faults, total.facts
     );
@@ -119,15 +138,17 @@ fn report(total: &Total, options: &Options, began: Instant) -> ExitCode {
         let mutation = options
             .mutation
             .map_or_else(String::new, |of| format!(" --mutation {of}"));
-        println!(
+        let _ = writeln!(
+            text,
             "seed {} failed; replay: cargo xtask sim --seed {}{mutation}",
             run.seed, run.seed
         );
         if let Some(failure) = &run.failure {
-            println!("{failure}");
+            let _ = writeln!(text, "{failure}");
         }
     }
-    println!("{} of {} seeds failed", failed.len(), total.seeds);
+    let _ = writeln!(text, "{} of {} seeds failed", failed.len(), total.seeds);
+    tell(&text);
     if failed.is_empty() {
         ExitCode::SUCCESS
     } else {

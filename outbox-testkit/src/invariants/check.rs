@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn i4_a_copy_that_differs_is_noticed() {
-        let doctor: [fn(&mut Sighting); 4] = [
+        let doctor: [fn(&mut Sighting); 5] = [
+            |copy| copy.topic.push('x'),
             |copy| copy.payload = None,
             |copy| copy.key = None,
             |copy| copy.headers.push("x", "y"),

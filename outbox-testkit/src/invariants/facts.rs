@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
-use outbox_core::{BatchToken, ClaimLimit, Scope, Verdict};
+use outbox_core::{BatchToken, ClaimLimit, DeadReason, Scope, Verdict};
 use uuid::Uuid;
 
 /// Since the run began, on a clock that never steps.
@@ -19,6 +19,14 @@ pub struct Rules {
     pub retry_base: Duration,
     /// The longest delay between two attempts.
     pub retry_cap: Duration,
+    /// The shortest pause of a topic, where the server does not say when to come again.
+    pub pause_base: Duration,
+    /// The longest pause of a topic.
+    pub pause_cap: Duration,
+    /// How long events wait for a topic that fails.
+    pub topic_patience: Duration,
+    /// Later events of a key go on without a dead one.
+    pub skips: bool,
     /// Events of a batch.
     pub batch_events_max: usize,
     /// Bytes of a batch.
@@ -62,6 +70,45 @@ pub struct ClaimedEvent {
     pub crashes: u32,
     /// Its size.
     pub bytes: usize,
+    /// How long ago it first failed.
+    pub failing_for: Option<Duration>,
+}
+
+/// Where a store keeps an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the stream, to be claimed from there.
+    Stream,
+    /// Nowhere any more: it was delivered.
+    Delivered,
+    /// Off the stream until the store's clock shows this.
+    Waiting(Duration),
+    /// Off the stream behind an earlier event of its key.
+    Held,
+    /// Dead, and whether its key waits for it.
+    Dead(DeadReason, bool),
+    /// Nobody knows where.
+    Nowhere,
+}
+
+/// How an event stands in a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Where it is.
+    pub place: Place,
+    /// Its attempts, where it is off the stream.
+    pub attempts: u32,
+}
+
+/// A verdict, and what the store made of it.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// About which event.
+    pub id: Uuid,
+    /// What was to be written.
+    pub verdict: Verdict,
+    /// How it stands now.
+    pub stands: Standing,
 }
 
 /// One thing that happened. `at` is the store's own clock, which may step.
@@ -105,6 +152,15 @@ pub enum Fact {
         limit: ClaimLimit,
         /// What it took.
         events: Vec<ClaimedEvent>,
+        /// Rows beside them that are no events, under ids that stand for them, and their keys.
+        unreadable: Vec<(Uuid, Option<String>)>,
+    },
+    /// Keys with parked events, as the new owner of a lane was told.
+    Blocked {
+        /// Of which lane.
+        lane: Arc<str>,
+        /// The keys.
+        keys: Vec<String>,
     },
     /// Leases that were prolonged.
     Renewed {
@@ -136,6 +192,33 @@ pub enum Fact {
         call: u64,
         /// An answer per event.
         answers: Vec<(Uuid, Answer)>,
+        /// How long the server wishes to be left alone, where it said so.
+        wishes: Vec<(Uuid, Duration)>,
+    },
+    /// The call had no answer in time: the whole destination seems to fail.
+    Overdue {
+        /// The call's number.
+        call: u64,
+    },
+    /// The publisher's own check.
+    Checked {
+        /// Who asked.
+        process: u32,
+        /// Nothing was wrong.
+        ok: bool,
+    },
+    /// A call of the store failed or was slow, or the process stood still: what it knows of its leases
+    /// may be wrong.
+    Hampered {
+        /// Which process.
+        process: u32,
+    },
+    /// A call broke the contract of the store or of the publisher.
+    Misused {
+        /// Who called.
+        process: u32,
+        /// How.
+        what: String,
     },
     /// The relay gave a call up before its answer.
     Cancelled {
@@ -154,10 +237,14 @@ pub enum Fact {
         lane: Arc<str>,
         /// The fence.
         token: BatchToken,
-        /// What was to be written about events.
-        verdicts: Vec<(Uuid, Verdict)>,
-        /// For how many it was.
+        /// What was written about events.
+        verdicts: Vec<Written>,
+        /// About how many, as the store says.
         applied: u64,
+        /// When.
+        at: Duration,
+        /// Keys of which nothing is parked any more, as the store says.
+        unblocked: Vec<String>,
     },
     /// A process was asked to give a lane to another one.
     Surrendered {
@@ -173,8 +260,10 @@ pub enum Fact {
         /// Which.
         lane: Arc<str>,
     },
-    /// An operator's call on a dead letter.
+    /// An operator put a dead letter back.
     Requeued(Uuid),
+    /// An operator removed a dead letter.
+    Discarded(Uuid),
     /// A process was killed.
     Died {
         /// Which.
@@ -189,6 +278,16 @@ pub enum Fact {
     },
     /// A fault that is no fact about a relay, for those who read a trace.
     Fault(String),
+}
+
+impl Answer {
+    /// How wide the failure is; `None` when it is none.
+    pub fn scope(self) -> Option<Scope> {
+        match self {
+            Self::Delivered => None,
+            Self::Rejected(scope) | Self::Failed(scope) | Self::Unknown(scope) => Some(scope),
+        }
+    }
 }
 
 impl fmt::Display for Answer {

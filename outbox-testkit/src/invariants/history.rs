@@ -7,13 +7,14 @@ use outbox_core::{Event, Headers, StoredEvent};
 use uuid::Uuid;
 
 use super::facts::{Fact, Moment, Rules};
-use crate::publisher_suite::Received;
 
 /// A message as a consumer saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sighting {
     /// The event id.
     pub id: Uuid,
+    /// Where it was seen.
+    pub topic: String,
     /// The key.
     pub key: Option<String>,
     /// The event type.
@@ -28,6 +29,7 @@ impl From<StoredEvent> for Sighting {
     fn from(event: StoredEvent) -> Self {
         Self {
             id: event.id,
+            topic: event.topic,
             key: event.key,
             event_type: event.event_type,
             payload: event.payload,
@@ -36,22 +38,11 @@ impl From<StoredEvent> for Sighting {
     }
 }
 
-impl From<Received> for Sighting {
-    fn from(message: Received) -> Self {
-        Self {
-            id: message.id,
-            key: message.key,
-            event_type: message.event_type,
-            payload: message.payload,
-            headers: message.headers,
-        }
-    }
-}
-
 impl From<&Event> for Sighting {
     fn from(event: &Event) -> Self {
         Self {
             id: event.id(),
+            topic: event.topic().to_owned(),
             key: event.key().map(ToOwned::to_owned),
             event_type: event.event_type().to_owned(),
             payload: event.payload().cloned(),

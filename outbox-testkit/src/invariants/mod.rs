@@ -12,6 +12,6 @@ mod relay;
 mod violation;
 
 pub use check::{KeyOrder, Report, check};
-pub use facts::{Answer, ClaimedEvent, Fact, Moment, Rules};
+pub use facts::{Answer, ClaimedEvent, Fact, Moment, Place, Rules, Standing, Written};
 pub use history::{History, Sighting};
 pub use violation::{Violation, Violations};

@@ -29,6 +29,7 @@ mod mutation;
 mod parked;
 mod row;
 mod settle;
+mod standing;
 mod state;
 mod store;
 mod transaction;

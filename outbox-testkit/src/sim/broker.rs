@@ -80,6 +80,8 @@ struct Call<'a> {
     call: u64,
     began: Instant,
     answered: bool,
+    /// The caller has the answer.
+    returned: bool,
 }
 
 impl Drop for Call<'_> {
@@ -92,12 +94,13 @@ impl Drop for Call<'_> {
         } = self.of;
         // The engine's own deadline ends a call too.
         let in_time = self.began.elapsed() < PUBLISH_TIMEOUT;
-        if !self.answered
-            && in_time
-            && !world.is_dead(*process)
-            && !world.may_have_given_up(*process)
-        {
-            let (process, call) = (*process, self.call);
+        let (process, call) = (*process, self.call);
+        if self.returned || world.is_dead(process) {
+            return;
+        }
+        if !in_time {
+            world.fact(*route, Fact::Overdue { call });
+        } else if !self.answered && !world.may_have_given_up(process) {
             world.fact(*route, Fact::Cancelled { process, call });
         }
     }
@@ -109,9 +112,21 @@ impl Watched {
     }
 
     fn answer(&self, call: u64, answers: impl Iterator<Item = (Uuid, Answer)>) {
-        let answers = answers.collect();
-        self.world
-            .fact(self.route, Fact::Answered { call, answers });
+        self.answer_with(call, answers, Vec::new());
+    }
+
+    fn answer_with(
+        &self,
+        call: u64,
+        answers: impl Iterator<Item = (Uuid, Answer)>,
+        wishes: Vec<(Uuid, Duration)>,
+    ) {
+        let answered = Fact::Answered {
+            call,
+            answers: answers.collect(),
+            wishes,
+        };
+        self.world.fact(self.route, answered);
     }
 }
 
@@ -157,11 +172,18 @@ impl Publisher for Watched {
                 .collect(),
         };
         world.fact(self.route, called);
+        for event in events {
+            if !world.state().healed && world.scenario.invalid.contains(&event.id) {
+                let what = format!("{} was refused, or was not asked about", event.id);
+                world.fact(self.route, Fact::Misused { process, what });
+            }
+        }
         let mut guard = Call {
             of: self,
             call,
             began: Instant::now(),
             answered: false,
+            returned: false,
         };
         world.point(process, "publish").await;
         let work = AssertUnwindSafe(self.inner.publish(events)).catch_unwind();
@@ -170,11 +192,18 @@ impl Publisher for Watched {
         let ids = events.iter().map(|event| event.id);
         match outcomes {
             Ok(outcomes) if outcomes.len() == events.len() => {
-                self.answer(call, ids.zip(outcomes.iter().map(answer_of)));
+                let wishes = ids.clone().zip(&outcomes).filter_map(|(id, outcome)| {
+                    let wish = outcome.error().and_then(Error::retry_delay)?;
+                    Some((id, wish))
+                });
+                let wishes = wishes.collect();
+                self.answer_with(call, ids.zip(outcomes.iter().map(answer_of)), wishes);
                 world.point(process, "publish: answer").await;
+                guard.returned = true;
                 outcomes
             }
             Ok(outcomes) => {
+                guard.returned = true;
                 self.answer(
                     call,
                     ids.map(|id| (id, Answer::Unknown(Scope::Destination))),
@@ -182,6 +211,7 @@ impl Publisher for Watched {
                 outcomes
             }
             Err(panic) => {
+                guard.returned = true;
                 self.answer(call, ids.map(|id| (id, Answer::Unknown(Scope::Message))));
                 std::panic::resume_unwind(panic)
             }
@@ -192,7 +222,10 @@ impl Publisher for Watched {
         self.world
             .point(self.process, "check of the publisher")
             .await;
-        self.inner.check().await
+        let checked = self.inner.check().await;
+        let (process, ok) = (self.process, checked.is_ok());
+        self.world.fact(self.route, Fact::Checked { process, ok });
+        checked
     }
 
     async fn close(&self, grace: Duration) {
@@ -213,12 +246,42 @@ struct Said {
     lands: bool,
 }
 
+/// Whether what is down until then is down now.
+fn is_down(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| until > Instant::now())
+}
+
 impl Connection {
+    /// What the broker says to one that only asks whether it is there.
+    fn say_hello(&self) -> Result<()> {
+        let world = &self.world;
+        let mut state = world.state();
+        let by_chance =
+            !state.calm && state.random.random_range(0..1000) < world.scenario.publish_faults;
+        if !by_chance && !is_down(state.destinations_down[self.route]) {
+            return Ok(());
+        }
+        let kinds = [
+            ErrorKind::Unavailable,
+            ErrorKind::ConnectionLost,
+            // A relay ends by itself when all of its destinations refuse it.
+            ErrorKind::Unauthenticated,
+        ];
+        let kinds = &kinds[..2 + self.route.min(1)];
+        let kind = kinds[state.random.random_range(0..kinds.len())];
+        Err(Error::new(kind, "check", "simulated"))
+    }
+
     fn say(&self, event: &StoredEvent) -> Said {
         let world = &self.world;
         let mut state = world.state();
-        let now = Instant::now();
-        let is_down = |until: Option<Instant>| until.is_some_and(|until| until > now);
+        // The server may say when to come again, and may say more than anyone would wait.
+        let wish = (state.random.random_range(0..5) == 0)
+            .then(|| Duration::from_millis(state.random.random_range(1..3000)));
+        let error = |kind| match wish {
+            Some(wish) => error(kind).retry_after(wish),
+            None => error(kind),
+        };
         let refused = |outcome| Said {
             outcome,
             lands: false,
@@ -312,5 +375,8 @@ impl Publisher for Connection {
             outcomes.push(said.outcome);
         }
         outcomes
+    }
+    async fn check(&self) -> Result<()> {
+        self.say_hello()
     }
 }

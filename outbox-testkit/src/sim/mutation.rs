@@ -20,17 +20,15 @@ impl Mutation {
         engine.chain(memory::Mutation::ALL.into_iter().map(Self::Store))
     }
 
-    /// The invariants that this breaks; the checker must name one of them.
-    pub fn breaks(self) -> &'static [&'static str] {
+    /// The invariant that this breaks first; the checker must name it, whatever follows from it.
+    pub fn breaks(self) -> &'static str {
         use memory::Mutation as S;
         use outbox_core::Mutation as E;
         match self {
-            Self::Store(S::RollbackCommits) => &["I1"],
-            Self::Engine(E::ShutdownDropsInFlight) | Self::Store(S::LastVerdictForgotten) => {
-                &["I2"]
-            }
-            Self::Engine(E::SettleBeforeAck | E::UnknownIsDelivered) => &["I3"],
-            Self::Store(S::ParkedEventChanges) => &["I4"],
+            Self::Store(S::RollbackCommits) => "I1",
+            Self::Engine(E::ShutdownDropsInFlight) | Self::Store(S::LastVerdictForgotten) => "I2",
+            Self::Engine(E::SettleBeforeAck | E::UnknownIsDelivered) => "I3",
+            Self::Store(S::ParkedEventChanges) => "I4",
             Self::Engine(
                 E::RetryOvertakesKey
                 | E::HoldForgotten
@@ -41,18 +39,20 @@ impl Mutation {
                 | E::PanicForgetsKeys
                 | E::DroppedBatchIgnored,
             )
-            | Self::Store(S::RequeueBehindFollowers | S::ScheduledPassesStream | S::ClockPutsOff) => {
-                &["I5"]
-            }
-            Self::Store(S::DroppedBatchKeepsNext) => &["I2", "I5"],
+            | Self::Store(
+                S::DroppedBatchKeepsNext
+                | S::RequeueBehindFollowers
+                | S::ScheduledPassesStream
+                | S::ClockPutsOff,
+            ) => "I5",
             Self::Engine(E::EndedLeaseSent) | Self::Store(S::FenceIgnored | S::LeaseIgnored) => {
-                &["I6"]
+                "I6"
             }
-            Self::Engine(E::TopicPausesRoute) => &["I7"],
-            Self::Engine(E::AttemptsWithoutEnd) => &["I8"],
+            Self::Engine(E::TopicPausesRoute) => "I7",
+            Self::Engine(E::AttemptsWithoutEnd) => "I8",
             Self::Engine(E::OutageBurnsAttempts)
             | Self::Store(S::AttemptsCountedTwice | S::CrashWithoutFlight | S::SuspectsTogether) => {
-                &["I9"]
+                "I9"
             }
         }
     }

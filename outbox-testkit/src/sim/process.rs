@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Mutation,
     broker::publisher_of,
-    scenario::{GRACE, PUBLISH_TIMEOUT, RETRY_BASE, RETRY_CAP},
+    scenario::{GRACE, PAUSE_BASE, PAUSE_CAP, PUBLISH_TIMEOUT, RETRY_BASE, RETRY_CAP},
     store::store_of,
     world::World,
 };
@@ -152,6 +152,7 @@ fn relay(world: &Arc<World>, process: u32, mutation: Option<Mutation>) -> Relay 
             cap: RETRY_CAP,
             attempts_max: scenario.attempts_max,
             crashes_max: scenario.crashes_max,
+            topic_patience: scenario.topic_patience,
             on_dead: if plan.skips {
                 OnDead::Skip
             } else {
@@ -160,8 +161,8 @@ fn relay(world: &Arc<World>, process: u32, mutation: Option<Mutation>) -> Relay 
             ..RetryPolicy::default()
         };
         let breaker = BreakerPolicy {
-            base: Duration::from_millis(20),
-            cap: Duration::from_millis(500),
+            base: PAUSE_BASE,
+            cap: PAUSE_CAP,
             probe_timeout: Duration::from_secs(4),
         };
         let patterns = plan

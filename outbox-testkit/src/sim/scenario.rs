@@ -92,6 +92,8 @@ pub(super) struct Scenario {
     pub(super) batch_bytes_max: usize,
     pub(super) attempts_max: u32,
     pub(super) crashes_max: u32,
+    /// How long events wait for a topic that fails.
+    pub(super) topic_patience: Duration,
     pub(super) routes: Vec<RoutePlan>,
     pub(super) transactions: Vec<Transaction>,
     /// By time.
@@ -139,6 +141,8 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 pub(super) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) const RETRY_BASE: Duration = Duration::from_millis(20);
 pub(super) const RETRY_CAP: Duration = Duration::from_secs(1);
+pub(super) const PAUSE_BASE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE_CAP: Duration = Duration::from_millis(500);
 pub(super) const INNOCENT_WAIT_MAX: Duration = Duration::from_millis(1000);
 
 impl Scenario {
@@ -168,6 +172,11 @@ impl Scenario {
             batch_bytes_max: if draw.one_in(4) { 400 } else { 1 << 20 },
             attempts_max: draw.0.random_range(2..=5),
             crashes_max: if has_killer { 4 } else { 1000 },
+            topic_patience: if draw.one_in(3) {
+                draw.millis(300, 1500)
+            } else {
+                Duration::from_secs(24 * 3600)
+            },
             routes,
             transactions: Vec::new(),
             actions: Vec::new(),

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use outbox_core::{
     AcquireRequest, Acquired, Batch, BatchSource, BatchToken, ClaimLimit, CleanRequest, Cleaned,
     DeadFilter, DeadGroup, DeadLetter, DeadLetters, DeadSummary, ErrorKind, Failing, Inspect,
-    Inspection, Lane, LaneId, Migrated, OutboxStore, Page, Result, Retention, Settled, Settlement,
-    Store,
+    Inspection, Lane, LaneId, Migrated, OutboxStore, Page, Position, Result, Retention, Settled,
+    Settlement, Store,
 };
 use rand::RngExt as _;
 use uuid::Uuid;
@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::world::World;
 use crate::{
     faulty::{FaultyStore, StoreCall, StoreFault},
-    invariants::{ClaimedEvent, Fact},
+    invariants::{ClaimedEvent, Fact, Written},
     memory::MemoryStore,
 };
 
@@ -156,6 +156,11 @@ impl Store for Watched {
     }
 }
 
+/// Names a row that is no event, whose id a claim does not tell.
+fn stand_in(position: Position) -> Uuid {
+    Uuid::from_u64_pair(0x6e6f_6576_656e_7400, position.0.unsigned_abs())
+}
+
 struct WatchedLane {
     world: Arc<World>,
     inner: Arc<dyn Lane>,
@@ -200,6 +205,10 @@ impl Lane for WatchedLane {
     async fn blocked(&self) -> Result<Vec<String>> {
         self.point("blocked").await;
         let blocked = self.inner.blocked().await;
+        if let Ok(keys) = &blocked {
+            let (lane, keys) = (self.lane(), keys.clone());
+            self.world.fact(self.route, Fact::Blocked { lane, keys });
+        }
         self.point("blocked: answer").await;
         blocked
     }
@@ -215,21 +224,35 @@ impl Lane for WatchedLane {
         } else {
             let scenario = &self.world.scenario;
             for event in &batch.events {
-                // It dies before it is sent.
-                if event.attempts > scenario.attempts_max || event.crashes >= scenario.crashes_max {
+                // It dies before it is sent, or may: when its topic fails still.
+                let impatient = event
+                    .failing_for
+                    .is_some_and(|time| time >= scenario.topic_patience);
+                if event.attempts > scenario.attempts_max
+                    || event.crashes >= scenario.crashes_max
+                    || impatient
+                {
                     self.world.skipped(self.route, event.id);
                 }
             }
+            let unreadable: Vec<_> = batch
+                .unreadable
+                .iter()
+                .map(|row| (stand_in(row.position), row.key.clone()))
+                .collect();
+            let rows = batch.unreadable.iter().map(|row| row.position);
             let positions = batch
                 .events
                 .iter()
-                .map(|event| (event.position.0, event.id));
+                .map(|event| (event.position.0, event.id))
+                .chain(rows.map(|position| (position.0, stand_in(position))));
             self.state().claims.insert(batch.token, positions.collect());
             let events = batch.events.iter().map(|event| ClaimedEvent {
                 id: event.id,
                 attempts: event.attempts,
                 crashes: event.crashes,
                 bytes: event.byte_len(),
+                failing_for: event.failing_for,
             });
             let claimed = Fact::Claimed {
                 process,
@@ -239,6 +262,7 @@ impl Lane for WatchedLane {
                 at,
                 limit,
                 events: events.collect(),
+                unreadable,
             };
             self.world.fact(self.route, claimed);
         }
@@ -248,24 +272,39 @@ impl Lane for WatchedLane {
 
     async fn settle(&self, token: BatchToken, settlements: &[Settlement]) -> Result<Settled> {
         self.point("settle").await;
-        let settled = self.inner.settle(token, settlements).await?;
+        let at = self.world.store.clock();
+        let settled = self.inner.settle(token, settlements).await;
+        if let Err(error) = &settled
+            && error.kind() == ErrorKind::Internal
+        {
+            let (process, what) = (self.process, error.to_string());
+            self.world.fact(self.route, Fact::Misused { process, what });
+        }
+        let settled = settled?;
         let first = {
             let mut state = self.state();
             settled.applied > 0 && state.settled.insert(token)
         };
         if first {
-            let verdicts = {
-                let state = self.state();
-                let ids = state.claims.get(&token);
-                let id = |of: &Settlement| ids.and_then(|ids| ids.get(&of.position.0)).copied();
-                settlements
-                    .iter()
-                    .filter_map(|of| Some((id(of)?, of.verdict.clone())))
-                    .collect()
+            let ids = self.state().claims.get(&token).cloned().unwrap_or_default();
+            let route = &self.world.scenario.routes[self.route].name;
+            let verdicts = settlements.iter().filter_map(|of| {
+                Some(Written {
+                    id: *ids.get(&of.position.0)?,
+                    verdict: of.verdict.clone(),
+                    stands: self.world.store.standing(route, of.position),
+                })
+            });
+            let fact = Fact::Settled {
+                process: self.process,
+                lane: self.lane(),
+                token,
+                verdicts: verdicts.collect(),
+                applied: settled.applied,
+                at,
+                unblocked: settled.unblocked.clone(),
             };
-            let by = (self.process, &self.name);
-            self.world
-                .settled(self.route, by, token, verdicts, settled.applied);
+            self.world.settled(self.route, fact);
         }
         self.point("settle: answer").await;
         Ok(settled)

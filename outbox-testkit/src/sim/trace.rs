@@ -64,6 +64,7 @@ impl Names {
                 token,
                 stream,
                 events,
+                unreadable,
                 ..
             } => {
                 let source = if *stream { "stream" } else { "parked" };
@@ -71,7 +72,8 @@ impl Names {
                     let (attempts, crashes) = (event.attempts, event.crashes);
                     format!("{}({attempts},{crashes})", self.of(event.id))
                 });
-                let events = events.collect::<Vec<_>>().join(" ");
+                let rows = unreadable.iter().map(|(id, _)| self.of(*id));
+                let events = events.chain(rows).collect::<Vec<_>>().join(" ");
                 format!(
                     "p{process} claims from {lane}, {source}, as {}: {events}",
                     short(token.0)
@@ -100,7 +102,15 @@ impl Names {
                     events.collect::<Vec<_>>().join(" ")
                 )
             }
-            Fact::Answered { call, answers } => {
+            Fact::Overdue { call } => format!("call {call} is not answered in time"),
+            Fact::Checked { process, ok } => {
+                let found = if *ok { "well" } else { "failing" };
+                format!("p{process} finds the destination {found}")
+            }
+            Fact::Hampered { process } => format!("p{process} may be wrong about its leases"),
+            Fact::Misused { process, what } => format!("p{process} breaks the contract: {what}"),
+            Fact::Blocked { lane, keys } => format!("{lane} has blocked: {}", keys.join(" ")),
+            Fact::Answered { call, answers, .. } => {
                 let answers = answers
                     .iter()
                     .map(|(id, answer)| format!("{} {answer}", self.of(*id)));
@@ -117,18 +127,22 @@ impl Names {
                 token,
                 verdicts,
                 applied,
+                unblocked,
+                ..
             } => {
                 let verdicts = verdicts
                     .iter()
-                    .map(|(id, of)| format!("{} {}", self.of(*id), verdict(of)));
+                    .map(|of| format!("{} {}", self.of(of.id), verdict(&of.verdict)));
                 let verdicts = verdicts.collect::<Vec<_>>().join(", ");
                 format!(
-                    "p{process} settles {} of {lane} ({applied}): {verdicts}",
-                    short(token.0)
+                    "p{process} settles {} of {lane} ({applied}): {verdicts}; unblocked: {}",
+                    short(token.0),
+                    unblocked.join(" ")
                 )
             }
             Fact::Surrendered { process, lane } => format!("p{process} is to give {lane} away"),
             Fact::Released { process, lane } => format!("p{process} releases {lane}"),
+            Fact::Discarded(id) => format!("an operator discards {}", self.of(*id)),
             Fact::Requeued(id) => format!("an operator requeues {}", self.of(*id)),
             Fact::Died { process, point } => format!("p{process} DIES at {point}"),
             Fact::Stopping { process } => format!("p{process} is told to stop"),

@@ -6,13 +6,16 @@ use std::{
     time::Duration,
 };
 
-use outbox_core::{BatchToken, Event, StoredEvent, Verdict};
+use outbox_core::{Event, StoredEvent, Verdict};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::scenario::{GRACE, INNOCENT_WAIT_MAX, LEASE, Profile, RETRY_BASE, RETRY_CAP, Scenario};
+use super::scenario::{
+    GRACE, INNOCENT_WAIT_MAX, LEASE, PAUSE_BASE, PAUSE_CAP, Profile, RETRY_BASE, RETRY_CAP,
+    RoutePlan, Scenario,
+};
 use crate::{
     invariants::{Fact, History, Rules, Sighting},
     memory::MemoryStore,
@@ -71,6 +74,10 @@ impl World {
             crashes_max: scenario.crashes_max,
             retry_base: RETRY_BASE,
             retry_cap: RETRY_CAP,
+            pause_base: PAUSE_BASE,
+            pause_cap: PAUSE_CAP,
+            topic_patience: scenario.topic_patience,
+            skips: false,
             batch_events_max: scenario.batch_events_max,
             batch_bytes_max: scenario.batch_bytes_max,
             lease: LEASE,
@@ -82,8 +89,11 @@ impl World {
                 .then_some(INNOCENT_WAIT_MAX),
         };
         let routes = scenario.routes.len();
-        let history = || History {
-            rules: rules.clone(),
+        let history = |plan: &RoutePlan| History {
+            rules: Rules {
+                skips: plan.skips,
+                ..rules.clone()
+            },
             ..History::default()
         };
         let state = State {
@@ -91,7 +101,7 @@ impl World {
             random: StdRng::seed_from_u64(seed ^ 0x5eed_5eed_5eed_5eed),
             calm: false,
             healed: false,
-            histories: std::iter::repeat_with(history).take(routes).collect(),
+            histories: scenario.routes.iter().map(history).collect(),
             processes: Vec::new(),
             destinations_down: vec![None; routes],
             topics_down: BTreeMap::new(),
@@ -173,6 +183,7 @@ impl World {
     pub(super) fn stall(&self, process: u32, time: Duration) {
         self.state().processes[process as usize].stalled_until = Some(Instant::now() + time);
         self.fault(format!("p{process} stalls for {time:?}"));
+        self.fact_of_all(&Fact::Hampered { process });
     }
 
     pub(super) fn fail_settles(&self, process: u32, time: Duration, slow: bool) {
@@ -190,6 +201,7 @@ impl World {
     }
 
     pub(super) fn store_failed(&self, process: u32) {
+        self.fact_of_all(&Fact::Hampered { process });
         self.state().processes[process as usize].store_failed = Some(Instant::now());
     }
 
@@ -306,30 +318,15 @@ impl World {
     }
 
     /// The verdicts of a batch are in the store.
-    pub(super) fn settled(
-        &self,
-        route: usize,
-        (process, lane): (u32, &Arc<str>),
-        token: BatchToken,
-        verdicts: Vec<(Uuid, Verdict)>,
-        applied: u64,
-    ) {
-        for (id, verdict) in &verdicts {
-            if matches!(verdict, Verdict::Dead { .. }) && applied > 0 {
-                self.skipped(route, *id);
+    pub(super) fn settled(&self, route: usize, fact: Fact) {
+        if let Fact::Settled { verdicts, .. } = &fact {
+            for written in verdicts {
+                if matches!(written.verdict, Verdict::Dead { .. }) {
+                    self.skipped(route, written.id);
+                }
             }
         }
-        let lane = Arc::clone(lane);
-        self.fact(
-            route,
-            Fact::Settled {
-                process,
-                lane,
-                token,
-                verdicts,
-                applied,
-            },
-        );
+        self.fact(route, fact);
     }
 
     /// Later events of its key need not wait for it, if that is the route's policy.
@@ -342,11 +339,21 @@ impl World {
     }
 
     pub(super) fn discarded(&self, id: Uuid) {
+        self.fact_of_all(&Fact::Discarded(id));
         for history in &mut self.state().histories {
             let seen = history.seen.len();
             history.discarded.insert(id);
             history.passable.entry(id).or_insert(seen);
         }
+    }
+
+    /// Whether every route was worked by some process: before that the store does not know of it.
+    pub(super) fn all_worked(&self) -> bool {
+        let state = self.state();
+        state.histories.iter().all(|history| {
+            let mut facts = history.facts.iter();
+            facts.any(|(_, fact)| matches!(fact, Fact::Acquired { .. }))
+        })
     }
 
     /// Nothing fails from here on.

@@ -29,7 +29,7 @@ impl Entry {
     }
 
     /// What the checker compares with the event that was written.
-    pub(crate) fn sighting(&self) -> Sighting {
+    pub(crate) fn sighting(&self, topic: &str) -> Sighting {
         let headers = self
             .field("headers")
             .map(|json| Headers::from_json(&serde_json::from_slice(json).unwrap()).unwrap());
@@ -37,6 +37,7 @@ impl Entry {
         let payload = self.field("payload").filter(|_| !is_null);
         Sighting {
             id: self.id(),
+            topic: topic.to_owned(),
             key: self.text("key").map(str::to_owned),
             event_type: self.text("event-type").unwrap().to_owned(),
             payload: payload.map(Bytes::copy_from_slice),

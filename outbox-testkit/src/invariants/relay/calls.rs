@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use uuid::Uuid;
 
-use super::{super::facts::Moment, Judge};
+use super::{super::facts::Moment, Call, Judge};
 
 impl Judge<'_> {
     /// A batch is not sent when its lease has ended: it may be another's. The first call tells; those
@@ -15,9 +15,6 @@ impl Judge<'_> {
         at: Duration,
         events: &[(Uuid, Option<String>)],
     ) {
-        if self.history.rules.clock_steps {
-            return;
-        }
         let mut late = Vec::new();
         for (id, _) in events {
             let holder = self.of(*id).holder;
@@ -28,6 +25,9 @@ impl Judge<'_> {
             {
                 late.push(*id);
             }
+        }
+        if self.history.rules.clock_steps {
+            return;
         }
         if let Some(id) = late.first() {
             self.broken("I6", format!("{id} was sent although its lease had ended"));
@@ -66,13 +66,18 @@ impl Judge<'_> {
                 self.broken("I9", format!("{id} was sent after {crashes} crashes"));
             }
         }
-        let ids = events.iter().map(|(id, _)| *id).collect();
-        self.calls.insert(call, (process, ids));
+        let own = |judge: &Self, id| {
+            let token = judge.events.get(id).and_then(|of| of.holder)?;
+            let claim = judge.claims.get(&token)?;
+            (claim.process == process).then_some(token)
+        };
+        let events = events.iter().map(|(id, _)| (*id, own(self, id))).collect();
+        self.calls.insert(call, Call { process, events });
     }
 
     /// A stop waits for what is in flight, as long as the lane is the relay's.
     pub(super) fn cancelled(&mut self, moment: Moment, process: u32, call: u64) {
-        let Some((_, ids)) = self.calls.remove(&call) else {
+        let Some(Call { events, .. }) = self.calls.remove(&call) else {
             return;
         };
         let Some(since) = self.stopping.get(&process) else {
@@ -89,8 +94,8 @@ impl Judge<'_> {
                 claim.open && claim.process == process && !surrendered
             })
         };
-        if moment < end && !self.dead.contains(&process) && ids.iter().all(holds) {
-            let what = format!("{} events in flight were dropped by a stop", ids.len());
+        if moment < end && !self.dead.contains(&process) && events.keys().all(holds) {
+            let what = format!("{} events in flight were dropped by a stop", events.len());
             self.broken("I2", what);
         }
     }

@@ -15,15 +15,14 @@ impl Judge<'_> {
         let failed = || self.events.iter().filter(|(_, of)| of.failed);
         let mut keys: BTreeSet<String> = failed().filter_map(|(_, of)| of.key.clone()).collect();
         keys.extend(self.history.rules.unreadable_keys.iter().cloned());
-        let topics: BTreeSet<&str> = failed()
-            .filter_map(|(id, _)| self.topics.get(id).copied())
-            .collect();
         let innocent = |id: &Uuid| {
-            let key = self.events.get(id).and_then(|of| of.key.as_ref());
+            let of = self.events.get(id);
+            let key = of.and_then(|of| of.key.as_ref());
             let topic = self.topics.get(id);
             !self.history.passable.contains_key(id)
+                && of.is_some_and(|of| !of.failed)
                 && key.is_none_or(|key| !keys.contains(key))
-                && topic.is_some_and(|topic| !topics.contains(topic))
+                && topic.is_some_and(|topic| !self.topics_failed.contains(topic))
         };
         let mut seen = BTreeSet::new();
         let mut late = Vec::new();

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use outbox_core::BatchToken;
 use uuid::Uuid;
 
-use super::{super::facts::Fact, Claim, Judge};
+use super::{
+    super::facts::{ClaimedEvent, Fact, Moment},
+    Blocked, Claim, End, Judge,
+};
 
 impl Judge<'_> {
     /// The batch is nobody's any more. `counts`: its attempts stay counted, and its death is one of
@@ -21,8 +24,11 @@ impl Judge<'_> {
         // Whatever ended it then, the store may have found before that its lease was over.
         let counts = counts || claim.expired;
         let ids: Vec<Uuid> = claim.events.iter().map(|event| event.id).collect();
+        // Who had it may have meant to park something, and takes its key for blocked.
+        let keys = ids.iter().filter_map(|id| self.events.get(id)?.key.clone());
         if let Some(lane) = self.lanes.get_mut(&claim.lane) {
             lane.stream.retain(|of| *of != token);
+            lane.blocked.extend(keys.map(|key| (key, Blocked::Yes)));
         }
         for id in ids {
             let of = self.of(id);
@@ -37,11 +43,30 @@ impl Judge<'_> {
         }
     }
 
-    /// What the store may find ended from now on.
-    pub(super) fn expire(&mut self, at: Duration) {
+    /// What the store may find ended from now on. Who lives and is not held up renews in time.
+    pub(super) fn expire(&mut self, moment: Moment, at: Duration) {
+        let mut ended = Vec::new();
         for token in &self.open {
-            if let Some(claim) = self.claims.get_mut(token) {
-                claim.expired |= claim.lease_end <= at;
+            if let Some(claim) = self.claims.get_mut(token)
+                && claim.lease_end <= at
+                && !std::mem::replace(&mut claim.expired, true)
+            {
+                ended.push((claim.process, Arc::clone(&claim.lane)));
+            }
+        }
+        let (lease, clock_steps) = (self.history.rules.lease, self.history.rules.clock_steps);
+        for (process, name) in ended {
+            if let Some(lane) = self.lanes.get_mut(&name) {
+                lane.lost = true;
+            }
+            let hampered = self.hampered.get(&process);
+            let held_up = clock_steps
+                || self.dead.contains(&process)
+                || self.stopping.contains_key(&process)
+                || hampered.is_some_and(|since| moment < *since + 3 * lease);
+            if !held_up {
+                let what = format!("p{process} let its lease of {name} end");
+                self.broken("I6", what);
             }
         }
     }
@@ -61,6 +86,7 @@ impl Judge<'_> {
         let early = !again && lane.owner.is_some() && at < lane.lease_end;
         lane.owner = Some(process);
         lane.surrendered = None;
+        (lane.next_void, lane.lost) = (false, false);
         lane.lease_end = at + lease;
         if early {
             self.broken("I6", format!("lane {name} was given away within its lease"));
@@ -79,6 +105,7 @@ impl Judge<'_> {
             at,
             limit,
             events,
+            unreadable,
         } = fact
         else {
             return;
@@ -94,6 +121,7 @@ impl Judge<'_> {
         }
         let lane = self.lanes.entry(Arc::clone(name)).or_default();
         lane.lease_end = *at + lease;
+        let void_for_relay = std::mem::take(&mut lane.next_void);
         if lane.owner != Some(*process) {
             self.broken("I6", format!("a claim of lane {name} by no owner"));
         }
@@ -102,12 +130,18 @@ impl Judge<'_> {
                 self.taken_again(event.id, holder, *at);
             }
         }
+        for (id, key) in unreadable {
+            let of = self.of(*id);
+            of.holder = Some(*token);
+            of.key.clone_from(key);
+        }
         for event in events {
+            self.may_be_claimed(event, *at);
             let of = self.of(event.id);
             let (counted, retries, losses) = (of.counted, of.retries, of.losses);
             of.counted += 1;
             of.holder = Some(*token);
-            of.answer = None;
+            (of.answer, of.wish, of.refused) = (None, Duration::ZERO, false);
             if event.crashes > losses {
                 let what = format!("{} has {} crashes after {losses}", event.id, event.crashes);
                 self.broken("I9", what);
@@ -129,18 +163,47 @@ impl Judge<'_> {
         let claim = Claim {
             process: *process,
             lane: Arc::clone(name),
+            fact: self.fact,
             stream: *stream,
             lease_end: *at + lease,
             events: events.clone(),
+            unreadable_keys: unreadable
+                .iter()
+                .filter_map(|(_, key)| key.clone())
+                .collect(),
             open: true,
             expired: false,
             void: false,
+            void_for_relay,
             sent: false,
         };
         self.claims.insert(*token, claim);
         self.open.insert(*token);
         if *stream && let Some(lane) = self.lanes.get_mut(name) {
             lane.stream.push(*token);
+        }
+    }
+
+    /// What is over is not handed out, nor what waits, and it is told since when it fails.
+    fn may_be_claimed(&mut self, event: &ClaimedEvent, at: Duration) {
+        let (id, failing_for) = (event.id, event.failing_for);
+        let of = self.of(id);
+        let (end, due, first_failed) = (of.end, of.due, of.first_failed);
+        match end {
+            None => {}
+            Some(End::Delivered) => self.broken("I3", format!("{id} was claimed though delivered")),
+            Some(End::Dead) => self.broken("I2", format!("{id} was claimed though dead")),
+            Some(End::Discarded) => self.broken("I2", format!("{id} was claimed though discarded")),
+        }
+        if self.history.rules.clock_steps {
+            return;
+        }
+        if due.is_some_and(|due| at < due) {
+            self.broken("I8", format!("{id} was claimed before its time"));
+        }
+        if failing_for != first_failed.map(|first| at.saturating_sub(first)) {
+            let what = format!("{id} fails for {failing_for:?}, since {first_failed:?}");
+            self.broken("I8", what);
         }
     }
 

@@ -1,8 +1,10 @@
 //! I3, I6, I7, I8 and I9: what relays did, call by call.
 
 mod calls;
+mod causes;
 mod isolation;
 mod leases;
+mod outages;
 mod verdicts;
 
 use std::{
@@ -11,14 +13,26 @@ use std::{
     time::Duration,
 };
 
-use outbox_core::BatchToken;
+use outbox_core::{BatchToken, Scope};
 use uuid::Uuid;
 
+use self::outages::Outage;
 use super::{
     facts::{Answer, ClaimedEvent, Fact, Moment},
     history::History,
     violation::Violation,
 };
+
+/// What a lane's owner knows of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blocked {
+    /// Something of it is parked.
+    Yes,
+    /// An answer says that nothing is, and may still be on its way.
+    Telling,
+    /// The answer had come by this fact.
+    Told(usize),
+}
 
 /// A lane as the facts make it.
 #[derive(Default)]
@@ -29,6 +43,12 @@ struct Lane {
     surrendered: Option<Moment>,
     /// Batches of the stream that are not settled, in the order of their claims.
     stream: Vec<BatchToken>,
+    /// Keys of which something was parked, as its owner may know them.
+    blocked: BTreeMap<String, Blocked>,
+    /// Its owner may take the next claim for void: it had begun it when the cursor went back.
+    next_void: bool,
+    /// A lease of its owner's may have ended.
+    lost: bool,
 }
 
 /// A claim.
@@ -39,16 +59,29 @@ struct Lane {
 struct Claim {
     process: u32,
     lane: Arc<str>,
+    /// Which fact it is.
+    fact: usize,
     stream: bool,
     lease_end: Duration,
     events: Vec<ClaimedEvent>,
+    unreadable_keys: BTreeSet<String>,
     open: bool,
     /// Its lease was over at some time, by a clock that may have been set back since.
     expired: bool,
     /// It stood in the stream behind one whose lease ended.
     void: bool,
+    /// Its relay may take it for void: the cursor went back after it was claimed.
+    void_for_relay: bool,
     /// Some of it was handed to the publisher.
     sent: bool,
+}
+
+/// How an event ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Delivered,
+    Dead,
+    Discarded,
 }
 
 /// An event.
@@ -63,11 +96,24 @@ struct Of {
     losses: u32,
     /// What the publisher said since the last claim.
     answer: Option<Answer>,
+    /// How long the server wished to be left alone, said with that.
+    wish: Duration,
     refused: bool,
+    end: Option<End>,
+    /// When it may be claimed again, and when it first failed, by the store's clock.
+    due: Option<Duration>,
+    first_failed: Option<Duration>,
     key: Option<String>,
     committed_at: Option<Moment>,
     landed: bool,
     failed: bool,
+}
+
+/// A call of the publisher that has no answer yet.
+struct Call {
+    process: u32,
+    /// Its events, and the claims of the caller that they are from.
+    events: BTreeMap<Uuid, Option<BatchToken>>,
 }
 
 struct Judge<'a> {
@@ -79,7 +125,11 @@ struct Judge<'a> {
     lanes: BTreeMap<Arc<str>, Lane>,
     claims: BTreeMap<BatchToken, Claim>,
     events: BTreeMap<Uuid, Of>,
-    calls: BTreeMap<u64, (u32, Vec<Uuid>)>,
+    calls: BTreeMap<u64, Call>,
+    /// By process; of a topic, or of the destination.
+    outages: BTreeMap<(u32, Option<&'a str>), Outage>,
+    topics_failed: BTreeSet<&'a str>,
+    hampered: BTreeMap<u32, Moment>,
     stopping: BTreeMap<u32, Moment>,
     dead: BTreeSet<u32>,
     topics: BTreeMap<Uuid, &'a str>,
@@ -95,6 +145,9 @@ pub(super) fn judge(history: &History, violations: &mut Vec<Violation>) {
         claims: BTreeMap::new(),
         events: BTreeMap::new(),
         calls: BTreeMap::new(),
+        outages: BTreeMap::new(),
+        topics_failed: BTreeSet::new(),
+        hampered: BTreeMap::new(),
         stopping: BTreeMap::new(),
         dead: BTreeSet::new(),
         topics: BTreeMap::new(),
@@ -130,7 +183,7 @@ impl Judge<'_> {
         | Fact::Claimed { at, .. }
         | Fact::Renewed { at, .. } = fact
         {
-            self.expire(*at);
+            self.expire(moment, *at);
         }
         match fact {
             Fact::Committed(ids) => {
@@ -166,28 +219,44 @@ impl Judge<'_> {
                 waves,
                 events,
             } => {
+                self.probes(moment, *process, events);
                 self.in_time(*process, *at, events);
                 self.called((*call, *process), *waves, events);
             }
-            Fact::Answered { call, answers } => {
-                let caller = self.calls.remove(call).map(|(process, _)| process);
-                for (id, answer) in answers {
-                    let holder = self.of(*id).holder.and_then(|of| self.claims.get(&of));
-                    // An answer may come when another one has the event.
-                    let late = holder.map(|claim| claim.process) != caller;
-                    let of = self.of(*id);
-                    of.failed |= *answer != Answer::Delivered;
-                    if !late {
-                        of.answer = Some(*answer);
-                    }
+            Fact::Answered {
+                call,
+                answers,
+                wishes,
+            } => {
+                self.answered(moment, *call, answers);
+                for (id, wish) in wishes {
+                    self.of(*id).wish = *wish;
                 }
+            }
+            Fact::Overdue { call } => {
+                let call = (*call, self.calls.get(call));
+                let ids = call.1.into_iter().flat_map(|of| of.events.keys());
+                let unknown = Answer::Unknown(Scope::Destination);
+                let answers: Vec<_> = ids.map(|id| (*id, unknown)).collect();
+                self.answered(moment, call.0, &answers);
+            }
+            Fact::Checked { process, ok } => self.checked(moment, *process, *ok),
+            Fact::Hampered { process } => {
+                self.hampered.insert(*process, moment);
+            }
+            Fact::Misused { process, what } => {
+                self.broken("I2", format!("p{process} broke a contract: {what}"));
+            }
+            Fact::Blocked { lane, keys } => {
+                let lane = self.lanes.entry(Arc::clone(lane)).or_default();
+                lane.blocked = keys.iter().map(|key| (key.clone(), Blocked::Yes)).collect();
             }
             Fact::Cancelled { process, call } => self.cancelled(moment, *process, *call),
             Fact::Refused(id) => {
                 self.of(*id).refused = true;
                 self.of(*id).failed = true;
             }
-            Fact::Settled { .. } => self.settled(fact),
+            Fact::Settled { .. } => self.settled(moment, fact),
             Fact::Surrendered { lane, .. } => {
                 let lane = self.lanes.entry(Arc::clone(lane)).or_default();
                 lane.surrendered.get_or_insert(moment);
@@ -196,7 +265,9 @@ impl Judge<'_> {
             Fact::Requeued(id) => {
                 let of = self.of(*id);
                 (of.counted, of.retries, of.losses) = (0, 0, 0);
+                (of.end, of.due, of.first_failed) = (None, None, None);
             }
+            Fact::Discarded(id) => self.of(*id).end = Some(End::Discarded),
             Fact::Died { process, .. } => {
                 self.dead.insert(*process);
             }
