@@ -12,7 +12,12 @@ const LONG_FILES: &[&str] = &[];
 
 /// The crates that connect to a database or a broker, each with the same skeleton: who knows one
 /// knows all.
-const BACKENDS: &[&str] = &["outbox-nats", "outbox-postgres", "outbox-redis", "outbox-sqlite"];
+const BACKENDS: &[&str] = &[
+    "outbox-nats",
+    "outbox-postgres",
+    "outbox-redis",
+    "outbox-sqlite",
+];
 
 /// Files of at most [`LINES_MAX`] lines.
 pub(crate) fn file_sizes(tree: &Tree) -> Vec<String> {

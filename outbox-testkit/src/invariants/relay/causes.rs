@@ -26,6 +26,9 @@ pub(super) struct Settling {
     pub(super) stream: bool,
     /// Keys of which something before in the batch is parked.
     pub(super) parks: BTreeSet<String>,
+    /// Keys of which something before in the batch failed and became a dead letter that is passed:
+    /// what follows was not sent, since that the failure would be the last was not known yet.
+    pub(super) skipped: BTreeSet<String>,
     /// Something before it in the batch was returned.
     pub(super) returned: bool,
     /// Topics that something before in the batch met failing.
@@ -79,8 +82,15 @@ impl Judge<'_> {
             || self.held_back(settling.process, None, settling.claimed)
             || topic.is_some() && self.held_back(settling.process, topic, settling.claimed)
             || lane.is_some_and(|lane| lane.lost)
+            || self.key_was_skipped(settling, id)
             || hampered.is_some_and(lately)
             || self.history.rules.clock_steps
+    }
+
+    fn key_was_skipped(&self, settling: &Settling, id: Uuid) -> bool {
+        let of = self.events.get(&id);
+        let key = of.and_then(|of| of.key.as_ref());
+        key.is_some_and(|key| settling.skipped.contains(key))
     }
 
     pub(super) fn may_die(

@@ -49,6 +49,7 @@ impl Judge<'_> {
                 void: claim.void_for_relay,
                 stream: claim.stream,
                 parks: claim.unreadable_keys.clone(),
+                skipped: BTreeSet::new(),
                 returned: false,
                 topics_met: BTreeSet::new(),
             };
@@ -143,6 +144,12 @@ impl Judge<'_> {
         if answer.and_then(Answer::scope) == Some(Scope::Topic) {
             let topic = self.topics.get(&id).copied().unwrap_or_default();
             settling.topics_met.insert(topic.to_owned());
+        }
+        if let Some(key) = &key
+            && matches!(written.verdict, Verdict::Dead { .. })
+            && answer.is_some_and(|answer| answer != Answer::Rejected(Scope::Message))
+        {
+            settling.skipped.insert(key.clone());
         }
         if let Some(key) = key
             && (parks || returned)
