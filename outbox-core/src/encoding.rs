@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn settings_are_read_and_checked() {
-        let read = |json| serde_json::from_str::<Encoding>(json);
+        let read = |json: &str| serde_json::from_str::<Encoding>(json);
         assert_eq!(read(r#""plain""#).unwrap(), Encoding::Plain);
         assert_eq!(read(r#""debezium""#).unwrap(), Encoding::Debezium);
         let source = |text: &str| format!(r#"{{"cloudevents": {{"source": "{text}"}}}}"#);

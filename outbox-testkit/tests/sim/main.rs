@@ -118,7 +118,7 @@ fn every_mutation_is_noticed() {
         });
         match noticed.into_inner().unwrap() {
             Some((seed, named)) => {
-                println!("{mutation}: {by} by seed {seed}, which names {named:?}")
+                println!("{mutation}: {by} by seed {seed}, which names {named:?}");
             }
             None => survived.push((mutation.to_string(), by, otherwise.into_inner().unwrap())),
         }
