@@ -89,6 +89,12 @@ pub trait PublisherHarness: Send + Sync {
         None
     }
 
+    /// Whether the publisher sends again by itself what a cut took, within the call, and the broker
+    /// drops the copies.
+    fn repairs_cuts(&self) -> bool {
+        false
+    }
+
     /// Removes what was made. Called once, also after a failed test.
     async fn destroy(&self) {}
 }

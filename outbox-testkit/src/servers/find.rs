@@ -13,6 +13,24 @@ pub(super) fn redis() -> io::Result<PathBuf> {
         .ok_or_else(|| missing("redis-server", "OUTBOX_TEST_REDIS_BIN", "the program"))
 }
 
+/// The folder with Kafka's jars: `OUTBOX_TEST_KAFKA_BIN`. No package brings them, so that no place
+/// is the usual one. `java` must be on the path.
+pub(super) fn kafka() -> io::Result<PathBuf> {
+    if on_path("java").is_none() {
+        let message = "java was not found; install version 17 or newer";
+        return Err(io::Error::new(io::ErrorKind::NotFound, message));
+    }
+    named("OUTBOX_TEST_KAFKA_BIN")
+        .filter(|folder| folder.is_dir())
+        .ok_or_else(|| {
+            missing(
+                "Kafka",
+                "OUTBOX_TEST_KAFKA_BIN",
+                "the folder of its jars (`cargo xtask services up --only kafka` fetches them)",
+            )
+        })
+}
+
 /// The NATS server: `OUTBOX_TEST_NATS_BIN` (a program), else `nats-server` on the path.
 pub(super) fn nats() -> io::Result<PathBuf> {
     named("OUTBOX_TEST_NATS_BIN")

@@ -3,12 +3,14 @@
 
 mod clock;
 mod find;
+mod kafka;
 mod nats;
 mod postgres;
 mod process;
 mod redis;
 
 pub use clock::FakeClock;
+pub use kafka::Kafka;
 pub use nats::Nats;
 pub use postgres::Postgres;
 pub use redis::Redis;

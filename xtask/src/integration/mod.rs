@@ -25,6 +25,7 @@ const SOAK_LIMIT: Duration = Duration::from_hours(4);
 /// every service, so a new one can be forgotten without harm.
 const NEEDS: &[(&str, &[&str])] = &[
     ("outbox-core", &[]),
+    ("outbox-kafka", &["kafka"]),
     // Its own tests start and stop one.
     ("xtask", &["redis"]),
     ("outbox-postgres", &["postgres"]),

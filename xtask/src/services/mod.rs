@@ -9,6 +9,7 @@
 pub(crate) mod cli;
 pub(crate) mod compose;
 pub(crate) mod install;
+mod kafka;
 mod nats;
 mod place;
 mod postgres;
@@ -40,7 +41,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
 /// The services, in the order in which they start.
-pub(crate) const ALL: &[&dyn Service] = &[&postgres::Postgres, &redis::Redis, &nats::Nats];
+pub(crate) const ALL: &[&dyn Service] = &[
+    &postgres::Postgres,
+    &redis::Redis,
+    &nats::Nats,
+    &kafka::Kafka,
+];
 
 /// One kind of server.
 pub(crate) trait Service: Sync {

@@ -42,8 +42,7 @@ fn problems(workspace: &Workspace) -> Result<Vec<String>> {
     problems.extend(text::named_paths_exist(&tree));
     problems.extend(text::forbidden_words(&tree));
     problems.extend(dependencies::testkit_only_for_tests(&workspace.packages));
-    problems.extend(dependencies::no_second_tls(&dependencies::graph(
-        workspace,
-    )?));
+    let graph = dependencies::Graph::read(workspace)?;
+    problems.extend(dependencies::no_second_tls(&graph));
     Ok(problems)
 }
