@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod layout;
+mod links;
 mod text;
 mod tree;
 
@@ -41,6 +42,7 @@ fn problems(workspace: &Workspace) -> Result<Vec<String>> {
     problems.extend(layout::lints_inherited(&tree));
     problems.extend(text::named_paths_exist(&tree));
     problems.extend(text::forbidden_words(&tree));
+    problems.extend(links::links_lead_somewhere(&tree));
     problems.extend(dependencies::testkit_only_for_tests(&workspace.packages));
     let graph = dependencies::Graph::read(workspace)?;
     problems.extend(dependencies::no_second_tls(&graph));

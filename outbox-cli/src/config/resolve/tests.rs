@@ -46,16 +46,26 @@ fn flags_alone_make_the_default_route() {
     assert_eq!(config.routes[0].publisher.name(), "redis");
 }
 
+/// The nth example of a file in the docs.
+fn documented(nth: usize) -> &'static str {
+    let docs = include_str!("../../../docs.md").split("```toml").nth(nth);
+    docs.unwrap().split("```").next().unwrap()
+}
+
+#[test]
+fn the_smallest_documented_file_is_enough() {
+    let file = documented(1)
+        .replace("postgres://user@host/database", "sqlite:a.db")
+        .replace("url = \"redis://host:6379\"", "kind = \"stdout\"");
+    for (file, publisher) in [(documented(1), "redis"), (file.as_str(), "stdout")] {
+        let (_, config) = resolve(file, &[]).unwrap();
+        assert_eq!(config.routes[0].publisher.name(), publisher);
+    }
+}
+
 #[test]
 fn the_documented_file_is_right_and_its_defaults_are_ours() {
-    let docs = include_str!("../../../docs.md");
-    let file = docs
-        .split("```toml")
-        .nth(1)
-        .unwrap()
-        .split("```")
-        .next()
-        .unwrap();
+    let file = documented(2);
     // What is commented out is as right as the rest.
     let all = file.replace("\n# ", "\n").replace("url_file = ", "url = ");
     let all = all.replace("secret_file = ", "secret = ");

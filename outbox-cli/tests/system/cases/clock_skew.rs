@@ -248,7 +248,7 @@ async fn clock_skew_by_a_step_back_of_the_database() {
     assert!(stepped.elapsed() < bound, "{:?}", stepped.elapsed());
     assert_eq!(copies(&place.entries(&topic).await).len(), EVENTS);
 
-    // Back by an hour, with nobody who could wait for it: the statement that README tells.
+    // Back by an hour, with nobody who could wait for it: the statement that outbox-postgres/docs.md tells.
     clock.step_to(-HOUR).unwrap();
     let state = "SELECT extract(epoch FROM clock_timestamp())::bigint";
     let now = OffsetDateTime::now_utc().unix_timestamp();
