@@ -115,7 +115,7 @@ const STORY: [&str; 46] = [
     "orders  OrderPlaced  ada  3 ",
     "attempts_exhausted  handle order: refused: division by zero: the total is 0\n",
     "status    1 dead, 2 held behind it, keys on hold: 1\n",
-    "7. The consumer is mended, and the dead letter put back\n",
+    "7. The consumer is repaired, and the dead letter put back\n",
     "requeued  1 dead letter\n",
     "received  order  9 of ada\n",
     "received  order 10 of ada\n",
@@ -170,7 +170,7 @@ fn two_at_once_do_not_disturb_each_other() {
     temporary.assert_empty();
 }
 
-/// An ordinary user in a folder that is not his to write.
+/// An ordinary user in a folder that this user may not write.
 #[test]
 fn a_folder_that_can_not_be_written_is_no_obstacle() {
     let place = Place::new();

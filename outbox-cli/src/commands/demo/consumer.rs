@@ -32,7 +32,7 @@ struct Inbox {
     dropped: usize,
     /// The order whose first answer gets lost.
     answer_lost: Option<i64>,
-    mended: bool,
+    repaired: bool,
     refused_at: Option<Instant>,
 }
 
@@ -50,8 +50,8 @@ impl Consumer {
     }
 
     /// From now on it can handle free orders.
-    pub(super) fn mend(&self) {
-        self.inbox().mended = true;
+    pub(super) fn repair(&self) {
+        self.inbox().repaired = true;
     }
 
     /// What it handled, in order, and how many copies it dropped.
@@ -82,7 +82,7 @@ impl Consumer {
             self.teller.fact(Mark::Bad, "rejected", &text);
             return Outcome::Rejected(refusal("refunds are not supported"));
         }
-        if order.total == 0 && !inbox.mended {
+        if order.total == 0 && !inbox.repaired {
             let since = inbox.refused_at.replace(Instant::now());
             let after = since.map_or_else(String::new, |since| {
                 format!(", {} later", duration(since.elapsed()))

@@ -106,7 +106,7 @@ pub(super) async fn tell(place: &Place, keep: bool, teller: &Teller) -> Result<(
         stage.lose_an_answer().await?;
         stage.poison().await?;
         stage.bury().await?;
-        stage.mend().await?;
+        stage.repair().await?;
         stage.check().await?;
         if keep {
             stage.leave_one().await?;
@@ -183,8 +183,8 @@ impl Stage<'_> {
             .step(
                 "5. A poisoned event: the consumer fails on it",
                 "Five more orders. The first, order 9 of ada, is free of charge, which the consumer can't \
-                 handle.\nIt is tried again after growing pauses. ada's next orders 10 and 12 wait behind \
-                 it, for order's\nsake; those of grace and linus flow.",
+                 handle.\nIt is tried again after random pauses, below a limit that grows. ada's next \
+                 orders 10 and 12\nwait behind it, so that they stay in order; those of grace and linus flow.",
             )
             .await;
         self.shop.write(&POISONED).await?;
@@ -198,8 +198,8 @@ impl Stage<'_> {
         self.teller
             .step(
                 "6. It is a dead letter now, and its key is on hold",
-                "After the last attempt nobody tries it again by himself, and it is not lost: it is listed \
-                 with its\nreason for an operator. This is what `outbox dead list` prints:",
+                "It was the last attempt. The event is not lost: it waits, with its reason, until an operator \
+                 puts\nit back or discards it. This is what `outbox dead list` prints:",
             )
             .await;
         let page = Page {
@@ -220,15 +220,15 @@ impl Stage<'_> {
         Ok(())
     }
 
-    async fn mend(&mut self) -> Result<(), Failure> {
+    async fn repair(&mut self) -> Result<(), Failure> {
         self.teller
             .step(
-                "7. The consumer is mended, and the dead letter put back",
+                "7. The consumer is repaired, and the dead letter put back",
                 "As `outbox dead requeue` does. The event goes first, then those that waited behind it: \
                  order holds\nthrough failure and repair.",
             )
             .await;
-        self.consumer.mend();
+        self.consumer.repair();
         let count = self
             .queue
             .requeue(&DeadFilter::default(), COUNT_MAX)
