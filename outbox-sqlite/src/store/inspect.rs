@@ -54,7 +54,9 @@ const COUNTS: &str = concat!(
         (SELECT min(since) FROM waiting WHERE due = 1 AND behind = 0) AS oldest_parked"
 );
 
-const LANES: &str = "SELECT l.route, l.lane, l.owner, l.lease_until,
+/// A lane that was given back has no lease, whatever is left of the last owner's.
+const LANES: &str = "SELECT l.route, l.lane, l.owner,
+        CASE WHEN l.owner IS NULL THEN 0 ELSE l.lease_until END AS lease_until,
         (SELECT count(*) FROM (SELECT 1 FROM outbox_flight AS f
             JOIN outbox_queue AS q ON q.status = 'processing' AND q.lease_token = f.token
             WHERE f.route = l.route AND f.lane = l.lane AND f.applied IS NULL LIMIT ?1)) AS in_flight

@@ -197,3 +197,21 @@ async fn migrators_wait_for_each_other() {
     }
     assert_eq!(made, 1);
 }
+
+#[tokio::test]
+async fn a_lane_that_was_given_back_has_neither_owner_nor_lease() {
+    let file = File::migrated().await;
+    let queue = file.queue().await;
+    let lane = lane(&queue).await;
+    let told = |state: outbox_core::Inspection| {
+        let lanes = state.lanes.into_iter();
+        let told = lanes.map(|lane| (lane.owner.is_some(), !lane.lease_left.is_zero()));
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(told(queue.inspect(10).await.unwrap()), [(true, true); 2]);
+    lane.release().await.unwrap();
+    assert_eq!(
+        told(queue.inspect(10).await.unwrap()),
+        [(false, false), (true, true)]
+    );
+}
