@@ -109,7 +109,7 @@ pub(crate) struct RelayArgs {
     /// Where events go; told by the URL where there is one.
     #[arg(long, value_enum)]
     pub(crate) publisher: Option<PublisherKind>,
-    /// The broker, as redis://host:6379/0. With a password: by
+    /// The broker, as redis://host:6379/0 or amqp://host:5672/%2f. With a password: by
     /// OUTBOX__ROUTES__DEFAULT__PUBLISHER__URL or url_file instead.
     #[arg(long, value_name = "URL", value_parser = secret)]
     pub(crate) publisher_url: Option<Secret>,

@@ -18,6 +18,8 @@ pub(crate) use duration::parse_duration;
 pub(crate) use layers::load;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use model::Partitioning;
+#[cfg(feature = "amqp")]
+pub(crate) use model::{ExchangeTypeName, QueueTypeName};
 pub(crate) use model::{LogFormat, PublisherKind, Settings, StoreKind};
 pub(crate) use overlap::refuse as refuse_overlap;
 pub(crate) use resolve::{

@@ -107,6 +107,8 @@ pub(crate) struct RouteSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PublisherKind {
+    /// RabbitMQ: a topic is exchange/routing.key, or a queue.
+    Amqp,
     /// Webhooks: one POST an event.
     Http,
     /// NATS JetStream: a topic is a subject.
@@ -121,6 +123,7 @@ impl PublisherKind {
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Amqp => "amqp",
             Self::Http => "http",
             Self::Nats => "nats",
             Self::Redis => "redis",
@@ -131,6 +134,7 @@ impl PublisherKind {
     /// The kind that a URL with this scheme is of.
     pub(crate) fn of_scheme(scheme: &str) -> Option<Self> {
         match scheme {
+            "amqp" | "amqps" => Some(Self::Amqp),
             "http" | "https" => Some(Self::Http),
             "nats" | "tls" => Some(Self::Nats),
             "redis" | "rediss" => Some(Self::Redis),
@@ -141,6 +145,7 @@ impl PublisherKind {
     /// What a URL looks like; `None` for a kind that has none.
     pub(crate) fn url_example(self) -> Option<&'static str> {
         match self {
+            Self::Amqp => Some("amqp://host:5672/%2f"),
             Self::Http => Some("https://host/path"),
             Self::Nats => Some("nats://host:4222"),
             Self::Redis => Some("redis://host:6379/0"),
@@ -156,6 +161,24 @@ pub(crate) enum EncodingName {
     Plain,
     CloudEvents,
     Debezium,
+}
+
+/// The type of an exchange to declare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ExchangeTypeName {
+    Topic,
+    Direct,
+    Fanout,
+}
+
+/// The type of a queue to declare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum QueueTypeName {
+    Quorum,
+    Classic,
+    Stream,
 }
 
 /// `[routes.NAME.publisher]`, the keys of all kinds; which ones a kind takes is checked later.
@@ -186,6 +209,12 @@ pub(crate) struct PublisherSettings {
     pub(crate) duplicate_window_min: Option<Span>,
     pub(crate) inbox_prefix: Option<String>,
     pub(crate) domain: Option<String>,
+    pub(crate) heartbeat: Option<Span>,
+    pub(crate) declare_exchange: Option<String>,
+    pub(crate) declare_exchange_type: Option<ExchangeTypeName>,
+    pub(crate) declare_queue: Option<String>,
+    pub(crate) declare_queue_type: Option<QueueTypeName>,
+    pub(crate) declare_binding_key: Option<String>,
     /// Of webhooks: signs them.
     pub(crate) secret: Option<Secret>,
     pub(crate) secret_file: Option<PathBuf>,
@@ -195,24 +224,36 @@ pub(crate) struct PublisherSettings {
 impl PublisherSettings {
     /// The first key that is set and that this kind does not take.
     pub(crate) fn without_meaning_for(&self, kind: PublisherKind) -> Option<&'static str> {
-        use PublisherKind::{Http, Nats, Redis};
+        use PublisherKind::{Amqp, Http, Nats, Redis};
         // The kinds that take each key; `kind` itself is every kind's.
         let keys: [(_, _, &[PublisherKind]); _] = [
-            ("url", self.url.is_some(), &[Http, Nats, Redis]),
-            ("url_file", self.url_file.is_some(), &[Http, Nats, Redis]),
-            ("ca_file", self.ca_file.is_some(), &[Http, Nats, Redis]),
+            ("url", self.url.is_some(), &[Amqp, Http, Nats, Redis]),
+            (
+                "url_file",
+                self.url_file.is_some(),
+                &[Amqp, Http, Nats, Redis],
+            ),
+            (
+                "ca_file",
+                self.ca_file.is_some(),
+                &[Amqp, Http, Nats, Redis],
+            ),
             (
                 "publish_timeout",
                 self.publish_timeout.is_some(),
-                &[Http, Nats, Redis],
+                &[Amqp, Http, Nats, Redis],
             ),
             (
                 "connect_timeout",
                 self.connect_timeout.is_some(),
-                &[Http, Nats, Redis],
+                &[Amqp, Http, Nats, Redis],
             ),
-            ("encoding", self.encoding.is_some(), &[Http, Nats, Redis]),
-            ("source", self.source.is_some(), &[Http, Nats, Redis]),
+            (
+                "encoding",
+                self.encoding.is_some(),
+                &[Amqp, Http, Nats, Redis],
+            ),
+            ("source", self.source.is_some(), &[Amqp, Http, Nats, Redis]),
             ("transactional", self.transactional.is_some(), &[Redis]),
             (
                 "pipeline_events_max",
@@ -236,17 +277,17 @@ impl PublisherSettings {
             (
                 "in_flight_events_max",
                 self.in_flight_events_max.is_some(),
-                &[Nats],
+                &[Amqp, Nats],
             ),
             (
                 "in_flight_bytes_max",
                 self.in_flight_bytes_max.is_some(),
-                &[Nats],
+                &[Amqp, Nats],
             ),
             (
                 "message_bytes_max",
                 self.message_bytes_max.is_some(),
-                &[Nats],
+                &[Amqp, Nats],
             ),
             ("streams", self.streams.is_some(), &[Nats]),
             (
@@ -262,6 +303,24 @@ impl PublisherSettings {
                 "requests_in_flight_max",
                 self.requests_in_flight_max.is_some(),
                 &[Http],
+            ),
+            ("heartbeat", self.heartbeat.is_some(), &[Amqp]),
+            ("declare_exchange", self.declare_exchange.is_some(), &[Amqp]),
+            (
+                "declare_exchange_type",
+                self.declare_exchange_type.is_some(),
+                &[Amqp],
+            ),
+            ("declare_queue", self.declare_queue.is_some(), &[Amqp]),
+            (
+                "declare_queue_type",
+                self.declare_queue_type.is_some(),
+                &[Amqp],
+            ),
+            (
+                "declare_binding_key",
+                self.declare_binding_key.is_some(),
+                &[Amqp],
             ),
         ];
         keys.into_iter()

@@ -79,7 +79,12 @@ pub(crate) enum PublisherConfig {
 /// A publisher to a broker. What is not set keeps the default of the publisher's crate.
 #[derive(Debug)]
 #[cfg_attr(
-    not(any(feature = "http", feature = "nats", feature = "redis")),
+    not(any(
+        feature = "amqp",
+        feature = "http",
+        feature = "nats",
+        feature = "redis"
+    )),
     expect(dead_code, reason = "there is no publisher to read it")
 )]
 pub(crate) struct BrokerConfig {
@@ -300,8 +305,8 @@ fn publisher(route: &str, settings: PublisherSettings) -> Result<PublisherConfig
         })
         .map_err(|what| {
             Failure::usage(format!(
-                "configuration: {what} — give --publisher-url redis://host:6379 or --publisher \
-                 stdout, or set {key}"
+                "configuration: {what} — give --publisher-url redis://host:6379 or \
+                 amqp://host:5672, or --publisher stdout, or set {key}"
             ))
         })?;
     if let Some(name) = settings.without_meaning_for(kind) {

@@ -1,5 +1,7 @@
 //! Publishers by configuration.
 
+#[cfg(feature = "amqp")]
+mod amqp;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "nats")]
@@ -31,6 +33,8 @@ pub(crate) fn open(
         PublisherConfig::Broker(broker) => *broker,
     };
     match broker.kind {
+        #[cfg(feature = "amqp")]
+        PublisherKind::Amqp => amqp::open(broker),
         #[cfg(feature = "http")]
         PublisherKind::Http => http::open(broker),
         #[cfg(feature = "nats")]

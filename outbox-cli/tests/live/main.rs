@@ -1,5 +1,6 @@
-//! The program itself, on a real PostgreSQL and a real Redis.
+//! The program itself, on a real PostgreSQL and a real Redis or RabbitMQ.
 
+mod amqp;
 mod bad_input;
 mod bench;
 mod check;

@@ -200,6 +200,10 @@ pub(crate) fn redis_url() -> String {
     variable("OUTBOX_TEST_REDIS_URL")
 }
 
+pub(crate) fn amqp_url() -> String {
+    variable("OUTBOX_TEST_AMQP_URL")
+}
+
 pub(crate) fn redis() -> redis::Connection {
     redis::Client::open(redis_url())
         .unwrap()

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::amqp;
+
 /// The Redis server: `OUTBOX_TEST_REDIS_BIN` (a program), else `redis-server` on the path.
 pub(super) fn redis() -> io::Result<PathBuf> {
     named("OUTBOX_TEST_REDIS_BIN")
@@ -58,6 +60,26 @@ pub(super) fn postgres() -> io::Result<PathBuf> {
             "the folder of initdb",
         )
     })
+}
+
+/// The folder with `rabbitmq-server` and `rabbitmqctl`: that of `OUTBOX_TEST_AMQP_BIN` (the server's
+/// program), else Debian's.
+pub(super) fn rabbitmq() -> io::Result<PathBuf> {
+    named("OUTBOX_TEST_AMQP_BIN")
+        .map_or_else(
+            || Some(PathBuf::from(amqp::DEBIAN)),
+            |program| Some(program.parent()?.to_owned()),
+        )
+        .filter(|folder| amqp::is_complete(folder))
+        .ok_or_else(|| {
+            let what = "RabbitMQ (rabbitmq-server and rabbitmqctl themselves, not their wrappers)";
+            missing(what, "OUTBOX_TEST_AMQP_BIN", "rabbitmq-server")
+        })
+}
+
+/// Erlang's port mapper; it comes with Erlang.
+pub(super) fn epmd() -> io::Result<PathBuf> {
+    on_path("epmd").ok_or_else(|| missing("epmd (of Erlang)", "PATH", "one that has it"))
 }
 
 /// The library that fakes the clock of many threads: `OUTBOX_TEST_FAKETIME_LIB`, else Debian's.

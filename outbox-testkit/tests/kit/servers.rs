@@ -8,7 +8,7 @@ use std::{
 
 use outbox_testkit::{
     Port,
-    servers::{FakeClock, Nats, Postgres, Redis},
+    servers::{FakeClock, Nats, Postgres, RabbitMq, Redis},
 };
 
 fn connect(address: std::net::SocketAddr) -> std::io::Result<TcpStream> {
@@ -301,4 +301,68 @@ fn nats_is_killed_paused_and_comes_back_with_other_settings() {
     assert!(greeting(&nats, WAIT).unwrap().contains("another"));
     let error = nats.restart_with("no_such_setting: 1").unwrap_err();
     assert!(error.to_string().contains("no_such_setting"), "{error}");
+}
+
+/// The answer to the header of the protocol begins a session.
+fn begins_a_session(server: &RabbitMq) -> std::io::Result<bool> {
+    let mut stream = connect(server.address())?;
+    stream.write_all(b"AMQP\0\0\x09\x01")?;
+    let mut answer = [0; 1];
+    stream.read_exact(&mut answer)?;
+    Ok(answer == [1])
+}
+
+/// One test, for a start takes 10 seconds.
+#[test]
+fn rabbitmq_survives_kills_and_leaves_nothing_behind() {
+    let mut server = RabbitMq::start_with(&[("frame_max", "8192")]).unwrap();
+    let (url, log) = (server.url(), server.log());
+    assert!(begins_a_session(&server).unwrap());
+    let told = server.ctl(&["environment"]).unwrap();
+    assert!(told.contains("{frame_max,8192}"), "{told}");
+    assert!(server.ctl(&["no_such_command"]).is_err());
+    let add_user = ["add_user", "kept", "secret"];
+    server.ctl(&add_user).unwrap();
+
+    server.pause().unwrap();
+    let silence = begins_a_session(&server).unwrap_err();
+    assert!(
+        matches!(
+            silence.kind(),
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+        ),
+        "{silence}"
+    );
+    server.resume().unwrap();
+    assert!(begins_a_session(&server).unwrap());
+
+    server.kill().unwrap();
+    assert!(connect(server.address()).is_err(), "it is dead");
+    server.restart().unwrap();
+    assert_eq!(server.url(), url);
+    let users = server.ctl(&["list_users"]).unwrap();
+    assert!(users.contains("kept"), "{users}");
+
+    let node = url.trim_start_matches("amqp://127.0.0.1:");
+    let node = format!("outbox-{}@localhost", node.trim_end_matches("/%2f"));
+    assert!(!processes_of(&node).is_empty());
+    let address = server.address();
+    drop(server);
+    assert!(connect(address).is_err());
+    assert!(!log.exists());
+    assert_eq!(processes_of(&node), [0_u32; 0]);
+}
+
+/// Living processes with this text in their environment: the node and its table of names.
+fn processes_of(text: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let of = |entry: std::fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let environment = std::fs::read(entry.path().join("environ")).ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let is_zombie = stat.rsplit_once(')')?.1.trim_start().starts_with('Z');
+        let environment = String::from_utf8_lossy(&environment);
+        (environment.contains(text) && !is_zombie).then_some(pid)
+    };
+    entries.filter_map(of).collect()
 }

@@ -24,6 +24,7 @@ const SOAK_LIMIT: Duration = Duration::from_hours(4);
 /// Crates whose tests need fewer servers than all of them. A crate that is not named here gets
 /// every service, so a new one can be forgotten without harm.
 const NEEDS: &[(&str, &[&str])] = &[
+    ("outbox-amqp", &["amqp"]),
     ("outbox-core", &[]),
     ("outbox-kafka", &["kafka"]),
     // Its own tests start and stop one.

@@ -6,6 +6,7 @@
 //! programs whatever the shared servers come from, so test runs install them always. A service that cannot be had is an error: a suite that quietly did not run proves
 //! nothing. A further service is one more implementation of [`Service`] in [`ALL`].
 
+mod amqp;
 pub(crate) mod cli;
 pub(crate) mod compose;
 pub(crate) mod install;
@@ -46,6 +47,7 @@ pub(crate) const ALL: &[&dyn Service] = &[
     &redis::Redis,
     &nats::Nats,
     &kafka::Kafka,
+    &amqp::Amqp,
 ];
 
 /// One kind of server.

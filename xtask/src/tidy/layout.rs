@@ -13,6 +13,7 @@ const LONG_FILES: &[&str] = &[];
 /// The crates that connect to a database or a broker, each with the same skeleton: who knows one
 /// knows all.
 const BACKENDS: &[&str] = &[
+    "outbox-amqp",
     "outbox-kafka",
     "outbox-nats",
     "outbox-postgres",

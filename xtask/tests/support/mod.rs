@@ -34,6 +34,7 @@ pub(crate) fn xtask(root: &Path, arguments: &[&str]) -> Command {
         .env("CARGO_MANIFEST_DIR", root);
     // The servers of the run that this test is part of are not its own.
     command
+        .env_remove("OUTBOX_TEST_AMQP_URL")
         .env_remove("OUTBOX_TEST_REDIS_URL")
         .env_remove("OUTBOX_TEST_POSTGRES_URL")
         .env_remove("OUTBOX_SERVICES_VIA");

@@ -68,7 +68,7 @@ pub(super) const KEYS: &[(&str, Kind)] = &[
     ("routes.*.strict_order", Kind::Bool),
     (
         "routes.*.publisher.kind",
-        Kind::Word(&["http", "nats", "redis", "stdout"]),
+        Kind::Word(&["amqp", "http", "nats", "redis", "stdout"]),
     ),
     ("routes.*.publisher.url", Kind::Secret),
     ("routes.*.publisher.url_file", Kind::Path),
@@ -98,6 +98,18 @@ pub(super) const KEYS: &[(&str, Kind)] = &[
     ("routes.*.publisher.secret", Kind::Secret),
     ("routes.*.publisher.secret_file", Kind::Path),
     ("routes.*.publisher.requests_in_flight_max", USIZE),
+    ("routes.*.publisher.heartbeat", Kind::Span),
+    ("routes.*.publisher.declare_exchange", Kind::Text),
+    (
+        "routes.*.publisher.declare_exchange_type",
+        Kind::Word(&["topic", "direct", "fanout"]),
+    ),
+    ("routes.*.publisher.declare_queue", Kind::Text),
+    (
+        "routes.*.publisher.declare_queue_type",
+        Kind::Word(&["quorum", "classic", "stream"]),
+    ),
+    ("routes.*.publisher.declare_binding_key", Kind::Text),
     ("routes.*.retry.base", Kind::Span),
     ("routes.*.retry.factor", U32),
     ("routes.*.retry.cap", Kind::Span),
