@@ -196,7 +196,7 @@ fn what_makes_no_sense_is_refused_with_a_remedy() {
         ),
         (
             "",
-            &["--publisher-url", "amqp://h"],
+            &["--publisher-url", "mqtt://h"],
             "no broker that is known",
         ),
         (
