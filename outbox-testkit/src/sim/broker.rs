@@ -54,7 +54,12 @@ fn draw(world: &World) -> Option<PublishFault> {
     ];
     let kind = kinds[state.random.random_range(0..3)];
     let delay = Duration::from_millis(state.random.random_range(1..4500));
-    Some(match state.random.random_range(0..9) {
+    let roll = state.random.random_range(0..9);
+    if roll == 6 {
+        // What is sent again after it, one by one, is of interest when it fails.
+        state.shaken = 8;
+    }
+    Some(match roll {
         0 => PublishFault::Fail(kind),
         1 => PublishFault::LandThenFail(kind),
         2 | 3 => PublishFault::LandSome(state.random.random_range(0..4), kind),
@@ -309,7 +314,12 @@ impl Connection {
         if !state.healed && world.scenario.bad.contains(&event.id) {
             return refused(Outcome::Rejected(error(ErrorKind::Refused)));
         }
-        if !state.calm && state.random.random_range(0..1000) < world.scenario.flaky {
+        let flaky = match state.shaken {
+            0 => world.scenario.flaky,
+            _ => world.scenario.flaky.max(300),
+        };
+        state.shaken = state.shaken.saturating_sub(1);
+        if !state.calm && state.random.random_range(0..1000) < flaky {
             let roll = state.random.random_range(0..6);
             return match roll {
                 0 => refused(Outcome::Unknown(error(ErrorKind::Refused))),

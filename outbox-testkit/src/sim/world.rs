@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) processes: Vec<Process>,
     pub(super) destinations_down: Vec<Option<Instant>>,
     pub(super) topics_down: BTreeMap<String, Instant>,
+    /// How many more events fail more often, after a panic.
+    pub(super) shaken: u32,
     /// Faults that happened.
     pub(super) faults: u64,
     /// Awaits of each slot's calls so far.
@@ -104,6 +106,7 @@ impl World {
             histories: scenario.routes.iter().map(history).collect(),
             processes: Vec::new(),
             destinations_down: vec![None; routes],
+            shaken: 0,
             topics_down: BTreeMap::new(),
             faults: 0,
             points: vec![0; scenario.slots],
