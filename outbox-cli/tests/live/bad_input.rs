@@ -99,7 +99,7 @@ fn a_wrong_url_is_told_without_it() {
         ])
         .failure(2, &["configuration", "url"]);
     place
-        .outbox(&["relay", "--publisher-url", "amqp://h"])
+        .outbox(&["relay", "--publisher-url", "mqtt://h"])
         .failure(2, &["of no broker that is known here", "redis://"]);
     bare(&["status"]).output().unwrap();
     run(bare(&["status"]), b"").failure(2, &["no database is named", "OUTBOX__STORE__URL"]);
