@@ -10,6 +10,7 @@ mod port;
 pub mod program;
 pub mod proxy;
 pub mod publisher_suite;
+pub mod publishing;
 pub mod remote;
 mod run;
 pub mod servers;

@@ -1,6 +1,6 @@
 //! Events, queues and connections for the tests.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use lapin::{
@@ -12,20 +12,16 @@ use lapin::{
     types::{AMQPValue, FieldTable, LongString},
 };
 use outbox_amqp::{AmqpConfig, AmqpPublisher};
-use outbox_core::{Error, ErrorKind, Event, Outcome, Position, Publisher as _, Scope, StoredEvent};
+use outbox_core::{Error, ErrorKind, Outcome, Scope, StoredEvent};
+use outbox_testkit::publishing;
+pub(crate) use outbox_testkit::publishing::{
+    all_delivered, failed, numbered, numbers, stored, unique,
+};
 use tokio::time::timeout;
-use uuid::Uuid;
 
 /// The shared server.
 pub(crate) fn shared_url() -> String {
-    std::env::var("OUTBOX_TEST_AMQP_URL").unwrap_or_else(|_| {
-        panic!("OUTBOX_TEST_AMQP_URL is not set: run these tests by `cargo xtask integration`")
-    })
-}
-
-/// A name that no other test uses.
-pub(crate) fn unique(name: &str) -> String {
-    format!("{name}-{}", Uuid::new_v4())
+    publishing::shared_url("OUTBOX_TEST_AMQP_URL")
 }
 
 pub(crate) fn publisher(url: &str) -> AmqpPublisher {
@@ -213,82 +209,20 @@ impl Client {
     }
 }
 
-pub(crate) fn stored(event: &Event) -> StoredEvent {
-    StoredEvent::from_event(event, Position(0), time::OffsetDateTime::now_utc())
-}
-
-/// An event whose payload is its number.
-pub(crate) fn numbered(topic: &str, number: usize) -> StoredEvent {
-    let event = Event::new(topic, "Counted").key("k");
-    stored(&event.bytes(number.to_string()).unwrap())
-}
-
-pub(crate) fn numbers(topic: &str, range: std::ops::Range<usize>) -> Vec<StoredEvent> {
-    range.map(|number| numbered(topic, number)).collect()
-}
-
 /// Each number at its first appearance.
 pub(crate) fn first_appearances(numbers: &[usize]) -> Vec<usize> {
-    let mut seen = HashSet::new();
-    let numbers = numbers.iter().copied();
-    numbers.filter(|number| seen.insert(*number)).collect()
+    publishing::first_appearances(numbers.iter().copied())
 }
 
-pub(crate) fn all_delivered(outcomes: &[Outcome]) {
-    for (index, outcome) in outcomes.iter().enumerate() {
-        assert!(outcome.is_delivered(), "{index}: {outcome:?}");
-    }
-}
-
-/// Asserts kind and scope of a failure that did not land.
-#[track_caller]
-pub(crate) fn failed(outcome: &Outcome, kind: ErrorKind, scope: Scope) -> &Error {
-    let Outcome::Failed(error) = outcome else {
-        panic!("{outcome:?}");
-    };
-    assert_eq!(
-        (error.kind(), error.failure_scope()),
-        (kind, scope),
-        "{error}"
-    );
-    error
-}
-
-/// Asserts kind and scope of a failure that left doubt.
+/// Asserts the kind of a failure of the destination that left doubt.
 #[track_caller]
 pub(crate) fn unknown(outcome: &Outcome, kind: ErrorKind) -> &Error {
-    let Outcome::Unknown(error) = outcome else {
-        panic!("{outcome:?}");
-    };
-    assert_eq!(
-        (error.kind(), error.failure_scope()),
-        (kind, Scope::Destination),
-        "{error}"
-    );
-    error
+    publishing::unknown(outcome, kind, Scope::Destination)
 }
 
-/// Publishes as a relay does: it goes on behind the delivered beginning, after a pause. Returns how
-/// many events were sent again.
-pub(crate) async fn publish_all(publisher: &AmqpPublisher, mut events: &[StoredEvent]) -> usize {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
-    let mut again = 0;
-    while !events.is_empty() {
-        let batch = &events[..events.len().min(200)];
-        let outcomes = publisher.publish(batch).await;
-        assert_eq!(outcomes.len(), batch.len());
-        let delivered = outcomes.iter().take_while(|o| o.is_delivered()).count();
-        let sent = |o: &&Outcome| !matches!(o, Outcome::Failed(_));
-        again += outcomes[delivered..].iter().filter(sent).count();
-        events = &events[delivered..];
-        if delivered < batch.len() {
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "it does not recover: {:?}",
-                outcomes[delivered]
-            );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-    again
+/// Publishes as a relay does. Returns how many events were sent again.
+pub(crate) async fn publish_all(publisher: &AmqpPublisher, events: &[StoredEvent]) -> usize {
+    let (patience, pause) = (Duration::from_secs(120), Duration::from_millis(50));
+    let repeats = publishing::publish_all(publisher, events, patience, pause);
+    repeats.await.events
 }

@@ -1,10 +1,14 @@
 //! Events, records and topics for the tests.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
-use outbox_core::{Error, ErrorKind, Event, Outcome, Position, Publisher as _, Scope, StoredEvent};
+use outbox_core::StoredEvent;
 use outbox_kafka::{KafkaConfig, KafkaPublisher};
+use outbox_testkit::publishing;
+pub(crate) use outbox_testkit::publishing::{
+    all_delivered, failed, numbered, numbers, stored, unique,
+};
 use rdkafka::{
     ClientConfig, Message as _, Offset, TopicPartitionList,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
@@ -12,22 +16,14 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer as _},
     message::Headers as _,
 };
-use uuid::Uuid;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The shared broker, as `host:port`.
 pub(crate) fn shared() -> String {
-    let url = std::env::var("OUTBOX_TEST_KAFKA_URL").unwrap_or_else(|_| {
-        panic!("OUTBOX_TEST_KAFKA_URL is not set: run these tests by `cargo xtask integration`")
-    });
+    let url = publishing::shared_url("OUTBOX_TEST_KAFKA_URL");
     let rest = url.strip_prefix("kafka://").unwrap_or(&url);
     rest.trim_end_matches('/').to_owned()
-}
-
-/// A topic's name that no other test uses.
-pub(crate) fn unique(name: &str) -> String {
-    format!("{name}-{}", Uuid::new_v4())
 }
 
 /// A client's properties for a broker without sign-in.
@@ -99,20 +95,6 @@ pub(crate) fn configured(brokers: &str, set: impl FnOnce(&mut KafkaConfig)) -> K
     let mut config = KafkaConfig::new(brokers);
     set(&mut config);
     KafkaPublisher::new(config).unwrap()
-}
-
-pub(crate) fn stored(event: &Event) -> StoredEvent {
-    StoredEvent::from_event(event, Position(0), time::OffsetDateTime::now_utc())
-}
-
-/// An event whose payload is its number.
-pub(crate) fn numbered(topic: &str, number: usize) -> StoredEvent {
-    let event = Event::new(topic, "Counted").key("k");
-    stored(&event.bytes(number.to_string()).unwrap())
-}
-
-pub(crate) fn numbers(topic: &str, range: std::ops::Range<usize>) -> Vec<StoredEvent> {
-    range.map(|number| numbered(topic, number)).collect()
 }
 
 /// A record of a topic.
@@ -200,67 +182,17 @@ fn read(client: &ClientConfig, topic: &str) -> Vec<Record> {
 
 /// The numbers of a topic in its order, each at its first appearance.
 pub(crate) fn first_appearances(records: &[Record]) -> Vec<usize> {
-    let mut seen = HashSet::new();
-    let numbers = records.iter().map(Record::number);
-    numbers.filter(|number| seen.insert(*number)).collect()
+    publishing::first_appearances(records.iter().map(Record::number))
 }
 
-#[track_caller]
-pub(crate) fn all_delivered(outcomes: &[Outcome]) {
-    for (index, outcome) in outcomes.iter().enumerate() {
-        assert!(outcome.is_delivered(), "{index}: {outcome:?}");
-    }
-}
-
-/// Asserts kind and scope of a failure that did not land.
-#[track_caller]
-pub(crate) fn failed(outcome: &Outcome, kind: ErrorKind, scope: Scope) -> &Error {
-    let Outcome::Failed(error) = outcome else {
-        panic!("{outcome:?}");
-    };
-    assert_eq!(
-        (error.kind(), error.failure_scope()),
-        (kind, scope),
-        "{error}"
-    );
-    error
-}
-
-/// Publishes as a relay does: goes on behind the delivered beginning, after a pause. Returns how
-/// many calls had an event that was not delivered.
+/// Publishes as a relay does. Returns how many calls had an event that was not delivered.
 pub(crate) async fn publish_all(publisher: &KafkaPublisher, events: &[StoredEvent]) -> usize {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(90);
-    let mut failures = 0;
-    let mut done = 0;
-    while done < events.len() {
-        let batch = &events[done..events.len().min(done + 200)];
-        let outcomes = publisher.publish(batch).await;
-        assert_eq!(outcomes.len(), batch.len());
-        let delivered = outcomes.iter().take_while(|outcome| outcome.is_delivered());
-        let delivered = delivered.count();
-        done += delivered;
-        if delivered < batch.len() {
-            failures += 1;
-            let now = tokio::time::Instant::now();
-            assert!(
-                now < deadline,
-                "it does not recover: {:?}",
-                outcomes[delivered]
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    failures
+    let (patience, pause) = (Duration::from_secs(90), Duration::from_millis(20));
+    let repeats = publishing::publish_all(publisher, events, patience, pause);
+    repeats.await.calls
 }
 
 /// Asks until there is an answer, for some seconds.
-pub(crate) async fn eventually(mut ask: impl AsyncFnMut() -> Option<()>) -> Option<()> {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        let answer = ask().await;
-        if answer.is_some() || tokio::time::Instant::now() >= deadline {
-            return answer;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+pub(crate) async fn eventually(ask: impl AsyncFnMut() -> Option<()>) -> Option<()> {
+    outbox_testkit::eventually(PATIENCE, ask).await
 }

@@ -1,24 +1,20 @@
 //! Events, streams and messages for the tests.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use async_nats::jetstream::{self, consumer::pull, stream};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::StreamExt as _;
-use outbox_core::{Error, ErrorKind, Event, Outcome, Position, Publisher as _, Scope, StoredEvent};
+use outbox_core::StoredEvent;
 use outbox_nats::{NatsConfig, NatsPublisher};
-use uuid::Uuid;
+use outbox_testkit::publishing;
+pub(crate) use outbox_testkit::publishing::{
+    all_delivered, failed, numbered, numbers, stored, unique, unknown,
+};
 
 /// The shared server.
 pub(crate) fn shared_url() -> String {
-    std::env::var("OUTBOX_TEST_NATS_URL").unwrap_or_else(|_| {
-        panic!("OUTBOX_TEST_NATS_URL is not set: run these tests by `cargo xtask integration`")
-    })
-}
-
-/// A subject, or a stream's name, that no other test uses.
-pub(crate) fn unique(name: &str) -> String {
-    format!("{name}-{}", Uuid::new_v4())
+    publishing::shared_url("OUTBOX_TEST_NATS_URL")
 }
 
 pub(crate) fn publisher(url: &str) -> NatsPublisher {
@@ -139,80 +135,14 @@ pub(crate) async fn count(url: &str, stream: &str) -> u64 {
     stream.info().await.unwrap().state.messages
 }
 
-pub(crate) fn stored(event: &Event) -> StoredEvent {
-    StoredEvent::from_event(event, Position(0), time::OffsetDateTime::now_utc())
-}
-
-/// An event whose payload is its number.
-pub(crate) fn numbered(topic: &str, number: usize) -> StoredEvent {
-    let event = Event::new(topic, "Counted").key("k");
-    stored(&event.bytes(number.to_string()).unwrap())
-}
-
-pub(crate) fn numbers(topic: &str, range: std::ops::Range<usize>) -> Vec<StoredEvent> {
-    range.map(|number| numbered(topic, number)).collect()
-}
-
 /// The numbers in their order, each at its first appearance.
 pub(crate) fn first_appearances(stored: &[Stored]) -> Vec<usize> {
-    let mut seen = HashSet::new();
-    let numbers = stored.iter().map(Stored::number);
-    numbers.filter(|number| seen.insert(*number)).collect()
+    publishing::first_appearances(stored.iter().map(Stored::number))
 }
 
-#[track_caller]
-pub(crate) fn all_delivered(outcomes: &[Outcome]) {
-    for (index, outcome) in outcomes.iter().enumerate() {
-        assert!(outcome.is_delivered(), "{index}: {outcome:?}");
-    }
-}
-
-/// Asserts kind and scope of a failure that did not land.
-#[track_caller]
-pub(crate) fn failed(outcome: &Outcome, kind: ErrorKind, scope: Scope) -> &Error {
-    let Outcome::Failed(error) = outcome else {
-        panic!("{outcome:?}");
-    };
-    assert_eq!(
-        (error.kind(), error.failure_scope()),
-        (kind, scope),
-        "{error}"
-    );
-    error
-}
-
-#[track_caller]
-pub(crate) fn unknown(outcome: &Outcome, kind: ErrorKind, scope: Scope) {
-    let Outcome::Unknown(error) = outcome else {
-        panic!("{outcome:?}");
-    };
-    assert_eq!(
-        (error.kind(), error.failure_scope()),
-        (kind, scope),
-        "{error}"
-    );
-}
-
-/// Publishes as a relay does: behind the delivered beginning of a batch all goes again, after a
-/// pause. Returns how many calls had an event that was not delivered.
+/// Publishes as a relay does. Returns how many calls had an event that was not delivered.
 pub(crate) async fn publish_all(publisher: &NatsPublisher, events: &[StoredEvent]) -> usize {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    let (mut done, mut failures) = (0, 0);
-    while done < events.len() {
-        let batch = &events[done..events.len().min(done + 200)];
-        let outcomes = publisher.publish(batch).await;
-        assert_eq!(outcomes.len(), batch.len());
-        let delivered = outcomes.iter().take_while(|o| o.is_delivered()).count();
-        done += delivered;
-        if delivered < batch.len() {
-            failures += 1;
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "it does not recover: {:?}",
-                outcomes[delivered]
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    failures
+    let (patience, pause) = (Duration::from_secs(60), Duration::from_millis(20));
+    let repeats = publishing::publish_all(publisher, events, patience, pause);
+    repeats.await.calls
 }

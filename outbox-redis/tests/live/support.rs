@@ -2,21 +2,15 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use outbox_core::{Error, ErrorKind, Event, Outcome, Position, Publisher as _, Scope, StoredEvent};
+use outbox_core::{ErrorKind, Outcome, Publisher as _, Scope, StoredEvent};
 use outbox_redis::{RedisConfig, RedisPublisher};
+use outbox_testkit::publishing;
+pub(crate) use outbox_testkit::publishing::{all_delivered, failed, numbers, stored, unique};
 use redis::aio::MultiplexedConnection;
-use uuid::Uuid;
 
 /// The shared server.
 pub(crate) fn shared_url() -> String {
-    std::env::var("OUTBOX_TEST_REDIS_URL").unwrap_or_else(|_| {
-        panic!("OUTBOX_TEST_REDIS_URL is not set: run these tests by `cargo xtask integration`")
-    })
-}
-
-/// A stream that no other test uses.
-pub(crate) fn unique(name: &str) -> String {
-    format!("{name}-{}", Uuid::new_v4())
+    publishing::shared_url("OUTBOX_TEST_REDIS_URL")
 }
 
 pub(crate) fn publisher(url: &str) -> RedisPublisher {
@@ -48,20 +42,6 @@ pub(crate) async fn run(connection: &mut MultiplexedConnection, words: &str) {
         command.arg(word);
     });
     command.exec_async(connection).await.unwrap();
-}
-
-pub(crate) fn stored(event: &Event) -> StoredEvent {
-    StoredEvent::from_event(event, Position(0), time::OffsetDateTime::now_utc())
-}
-
-/// An event whose payload is its number.
-pub(crate) fn numbered(topic: &str, number: usize) -> StoredEvent {
-    let event = Event::new(topic, "Counted").key("k");
-    stored(&event.bytes(number.to_string()).unwrap())
-}
-
-pub(crate) fn numbers(topic: &str, range: std::ops::Range<usize>) -> Vec<StoredEvent> {
-    range.map(|number| numbered(topic, number)).collect()
 }
 
 /// An entry of a stream.
@@ -104,28 +84,7 @@ pub(crate) async fn entries(connection: &mut MultiplexedConnection, topic: &str)
 
 /// The numbers of a stream in its order, each at its first appearance.
 pub(crate) fn first_appearances(entries: &[Entry]) -> Vec<usize> {
-    let mut seen = std::collections::HashSet::new();
-    let numbers = entries.iter().map(Entry::number);
-    numbers.filter(|number| seen.insert(*number)).collect()
-}
-
-pub(crate) fn all_delivered(outcomes: &[Outcome]) {
-    for (index, outcome) in outcomes.iter().enumerate() {
-        assert!(outcome.is_delivered(), "{index}: {outcome:?}");
-    }
-}
-
-/// Asserts kind and scope of a failure that did not land.
-pub(crate) fn failed(outcome: &Outcome, kind: ErrorKind, scope: Scope) -> &Error {
-    let Outcome::Failed(error) = outcome else {
-        panic!("{outcome:?}");
-    };
-    assert_eq!(
-        (error.kind(), error.failure_scope()),
-        (kind, scope),
-        "{error}"
-    );
-    error
+    publishing::first_appearances(entries.iter().map(Entry::number))
 }
 
 /// Publishes some events, which the server refuses with this code for a state of its own.
