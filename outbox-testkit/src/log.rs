@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, LazyLock, Mutex},
 };
 
-use tracing::Dispatch;
+use tracing::{Dispatch, Level, subscriber::DefaultGuard};
 
 /// With one subscriber in the process, the thread that comes to a line first decides for all threads
 /// whether it is written; that of a test without a subscriber says no. With two, all are asked.
@@ -28,18 +28,29 @@ impl io::Write for Lines {
 
 impl Lines {
     /// What is logged by this thread, at info and above, goes here while the guard lives.
-    pub fn follow(&self) -> tracing::subscriber::DefaultGuard {
+    pub fn follow(&self) -> DefaultGuard {
+        self.follow_at(Level::INFO)
+    }
+
+    /// The same, at this level and above.
+    pub fn follow_at(&self, level: Level) -> DefaultGuard {
         LazyLock::force(&SECOND);
         let lines = self.clone();
         let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
             .with_ansi(false)
             .with_writer(move || lines.clone());
         tracing::subscriber::set_default(subscriber.finish())
     }
 
+    /// All of them.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
     /// The lines that have this text.
     pub fn with(&self, text: &str) -> Vec<String> {
-        let all = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let all = self.text();
         let found = all.lines().filter(|line| line.contains(text));
         found.map(ToOwned::to_owned).collect()
     }

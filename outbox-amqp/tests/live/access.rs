@@ -1,49 +1,14 @@
 //! Users, passwords and permissions; and what is never shown of them (I15, case creds-in-log).
 
-use std::{
-    io::{self, Write},
-    sync::{Arc, Mutex},
-};
-
 use outbox_core::{Error, ErrorKind, Event, Publisher, Scope};
-use outbox_testkit::servers::RabbitMq;
-use tracing::{Level, subscriber::DefaultGuard};
+use outbox_testkit::{log::Lines, servers::RabbitMq};
+use tracing::Level;
 
 use crate::support::{Client, all_delivered, failed, numbered, numbers, publisher, stored};
 
 const PASSWORD: &str = "p@ss:w/ord%21";
 const ENCODED: &str = "p%40ss%3Aw%2Ford%2521";
 const SECRETS: [&str; 6] = ["p@ss", "p%40ss", "ord%21", "ord!", "wr0ng", "se-cret"];
-
-/// Everything that this thread logs while the guard lives.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn start() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(Level::TRACE)
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 fn url(server: &RabbitMq, user: &str, password: &str, vhost: &str) -> String {
     format!("amqp://{user}:{password}@{}/{vhost}", server.address())
@@ -68,7 +33,8 @@ async fn refused(url: &str, kind: ErrorKind) -> Error {
 }
 
 pub(crate) async fn creds_in_log_passwords_are_checked_and_never_shown(server: &RabbitMq) {
-    let (log, guard) = Log::start();
+    let log = Lines::default();
+    let guard = log.follow_at(Level::TRACE);
     server.ctl(&["add_user", "relay", PASSWORD]).unwrap();
     server.ctl(&["add_vhost", "closed"]).unwrap();
     let all = ["set_permissions", "relay", ".*", ".*", ".*"];

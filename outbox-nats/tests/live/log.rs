@@ -1,48 +1,13 @@
 //! What is logged: the risks that `check` finds, and never a secret or a payload (I15).
 
-use std::{
-    io::{self, Write},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use async_nats::jetstream::stream::StorageType;
 use outbox_core::{Event, Publisher};
-use outbox_testkit::{eventually, servers::Nats};
-use tracing::{Level, subscriber::DefaultGuard};
+use outbox_testkit::{eventually, log::Lines, servers::Nats};
+use tracing::Level;
 
 use crate::support::{all_delivered, configured, numbers, publisher, stored, stream_with};
-
-/// Everything that this thread logs while the guard lives.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn start(level: Level) -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(level)
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        let guard = tracing::subscriber::set_default(subscriber);
-        (log, guard)
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 #[tokio::test]
 async fn check_warns_of_what_endangers_events() {
@@ -66,7 +31,8 @@ async fn check_warns_of_what_endangers_events() {
             c.streams = vec![stream.to_owned()];
             c.duplicate_window_min = Duration::from_secs(window);
         });
-        let (log, _guard) = Log::start(Level::WARN);
+        let log = Lines::default();
+        let _guard = log.follow_at(Level::WARN);
         publisher.check().await.unwrap();
         log.text()
     };
@@ -95,7 +61,8 @@ async fn a_stream_is_looked_at_when_it_takes_its_first_event() {
     })
     .await;
     let publisher = publisher(&server.url());
-    let (log, _guard) = Log::start(Level::WARN);
+    let log = Lines::default();
+    let _guard = log.follow_at(Level::WARN);
     for _ in 0..3 {
         all_delivered(&publisher.publish(&numbers("t", 0..10)).await);
     }
@@ -116,7 +83,8 @@ async fn a_stream_is_looked_at_when_it_takes_its_first_event() {
 async fn creds_in_log_at_no_level() {
     let mut server =
         Nats::start_with("authorization { user: u, password: \"p@ss:w/ord%21\" }").unwrap();
-    let (log, _guard) = Log::start(Level::TRACE);
+    let log = Lines::default();
+    let _guard = log.follow_at(Level::TRACE);
     let event = Event::new("t", "T").bytes("se-cret payload").unwrap();
     let event = [stored(&event)];
     let (encoded, port) = ("p%40ss%3Aw%2Ford%2521", server.address().port());

@@ -1,46 +1,10 @@
 //! What is logged: the risks that `check` finds, and never a secret or a payload (I15).
 
-use std::{
-    io::{self, Write},
-    sync::{Arc, Mutex},
-};
-
 use outbox_core::{Event, Publisher};
-use outbox_testkit::servers::Redis;
-use tracing::{Level, subscriber::DefaultGuard};
+use outbox_testkit::{log::Lines, servers::Redis};
+use tracing::Level;
 
 use crate::support::{configured, connection, publisher, run, stored};
-
-/// Everything that this thread logs while the guard lives.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn start(level: Level) -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(level)
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        let guard = tracing::subscriber::set_default(subscriber);
-        (log, guard)
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Case redis-oom: a policy that may drop streams is told at the start.
 #[tokio::test]
@@ -48,7 +12,8 @@ async fn redis_oom_check_warns_of_eviction() {
     let server = Redis::start().unwrap();
     let mut connection = connection(&server.url()).await;
     let check = async || {
-        let (log, _guard) = Log::start(Level::WARN);
+        let log = Lines::default();
+        let _guard = log.follow_at(Level::WARN);
         publisher(&server.url()).check().await.unwrap();
         log.text()
     };
@@ -70,7 +35,8 @@ async fn redis_oom_check_warns_of_eviction() {
 #[tokio::test]
 async fn redis_maxlen_trim_check_warns_of_loss() {
     let server = Redis::start().unwrap();
-    let (log, _guard) = Log::start(Level::WARN);
+    let log = Lines::default();
+    let _guard = log.follow_at(Level::WARN);
     publisher(&server.url()).check().await.unwrap();
     assert_eq!(log.text(), "");
     let trimming = configured(&server.url(), |c| c.stream_entries_max = Some(1_000));
@@ -82,7 +48,8 @@ async fn redis_maxlen_trim_check_warns_of_loss() {
 #[tokio::test]
 async fn creds_in_log_at_no_level() {
     let mut server = Redis::start().unwrap();
-    let (log, _guard) = Log::start(Level::TRACE);
+    let log = Lines::default();
+    let _guard = log.follow_at(Level::TRACE);
     let mut connection = connection(&server.url()).await;
     run(&mut connection, "CONFIG SET requirepass p@ss:w/ord%21").await;
     let event = Event::new("t", "T")

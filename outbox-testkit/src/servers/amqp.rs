@@ -9,10 +9,13 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{find, process::Process};
+use super::{
+    find,
+    process::{Process, Running},
+};
 use crate::port::Port;
 
 /// A RabbitMQ node on a free loopback port, with data, name and a port mapper (epmd) of its own; user
@@ -28,7 +31,7 @@ pub struct RabbitMq {
     names: Port,
     /// Erlang's table of names and ports, without which a node does not start.
     mapper: Option<Process>,
-    process: Option<Process>,
+    process: Running,
 }
 
 impl RabbitMq {
@@ -62,7 +65,7 @@ impl RabbitMq {
             distribution: Port::take()?,
             names: Port::take()?,
             mapper: None,
-            process: None,
+            process: Running::default(),
         };
         server.write_settings(settings, plugins)?;
         let mut mapper = Command::new(find::epmd()?);
@@ -106,16 +109,7 @@ impl RabbitMq {
     /// # Errors
     /// When the process can't be killed or waited for.
     pub fn kill(&mut self) -> io::Result<()> {
-        let Some(mut process) = self.process.take() else {
-            return Ok(());
-        };
-        let children = process.children();
-        process.kill()?;
-        for child in children {
-            // Most ended by themselves when their parent did.
-            let _ = kill_process(child, Signal::KILL);
-        }
-        Ok(())
+        self.process.kill()
     }
 
     /// Stops it in good order.
@@ -123,9 +117,7 @@ impl RabbitMq {
     /// # Errors
     /// When it does not stop within a minute; it is killed then.
     pub fn stop(&mut self) -> io::Result<()> {
-        self.process
-            .take()
-            .map_or(Ok(()), |mut process| process.stop(Signal::TERM))
+        self.process.stop(Signal::TERM)
     }
 
     /// Starts it again on the same port and data, after stopping it if it runs; waits until it takes
@@ -138,7 +130,7 @@ impl RabbitMq {
         let (log, address) = (self.log(), self.address());
         let mut process = Process::start(&mut self.command("rabbitmq-server"), &log)?;
         process.wait_until(&log, || answers(address))?;
-        self.process = Some(process);
+        self.process.begin(process);
         Ok(())
     }
 
@@ -147,7 +139,7 @@ impl RabbitMq {
     /// # Errors
     /// When the process is gone.
     pub fn pause(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)
+        self.process.pause()
     }
 
     /// SIGCONT.
@@ -155,14 +147,7 @@ impl RabbitMq {
     /// # Errors
     /// When the process is gone.
     pub fn resume(&self) -> io::Result<()> {
-        self.signal(Signal::CONT)
-    }
-
-    fn signal(&self, signal: Signal) -> io::Result<()> {
-        match &self.process {
-            Some(process) => process.signal(signal),
-            None => Err(io::Error::other("the server does not run")),
-        }
+        self.process.signal(Signal::CONT)
     }
 
     /// Runs `rabbitmqctl` on this node and returns what it printed. Takes about a second.

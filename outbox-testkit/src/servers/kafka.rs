@@ -10,7 +10,10 @@ use std::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{find, process::Process};
+use super::{
+    find,
+    process::{Process, Running},
+};
 use crate::port::Port;
 
 /// The same for every server, so that a data folder fits the next start.
@@ -38,7 +41,7 @@ pub struct Kafka {
     folder: TempDir,
     port: Port,
     controller_port: Port,
-    process: Option<Process>,
+    process: Running,
 }
 
 impl Kafka {
@@ -64,7 +67,7 @@ impl Kafka {
             folder: tempfile::Builder::new().prefix("outbox-kafka-").tempdir()?,
             port: Port::take()?,
             controller_port: Port::take()?,
-            process: None,
+            process: Running::default(),
         };
         kafka.format()?;
         kafka.restart()?;
@@ -86,9 +89,7 @@ impl Kafka {
     /// # Errors
     /// When the process can't be killed or waited for.
     pub fn kill(&mut self) -> io::Result<()> {
-        self.process
-            .take()
-            .map_or(Ok(()), |mut process| process.kill())
+        self.process.kill()
     }
 
     /// Stops it in good order.
@@ -96,9 +97,7 @@ impl Kafka {
     /// # Errors
     /// When it does not stop within a minute; it is killed then.
     pub fn stop(&mut self) -> io::Result<()> {
-        self.process
-            .take()
-            .map_or(Ok(()), |mut process| process.stop(Signal::TERM))
+        self.process.stop(Signal::TERM)
     }
 
     /// Starts it again on the same port and data, after stopping it if it runs; waits until it
@@ -121,7 +120,7 @@ impl Kafka {
             let text = fs::read(&log).unwrap_or_default();
             String::from_utf8_lossy(text.get(before..).unwrap_or_default()).contains(STARTED)
         })?;
-        self.process = Some(process);
+        self.process.begin(process);
         Ok(())
     }
 
@@ -130,7 +129,7 @@ impl Kafka {
     /// # Errors
     /// When the process is gone.
     pub fn pause(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)
+        self.process.pause()
     }
 
     /// SIGCONT.
@@ -138,14 +137,7 @@ impl Kafka {
     /// # Errors
     /// When the process is gone.
     pub fn resume(&self) -> io::Result<()> {
-        self.signal(Signal::CONT)
-    }
-
-    fn signal(&self, signal: Signal) -> io::Result<()> {
-        match &self.process {
-            Some(process) => process.signal(signal),
-            None => Err(io::Error::other("the server does not run")),
-        }
+        self.process.signal(Signal::CONT)
     }
 
     /// The server's log.

@@ -12,7 +12,10 @@ use std::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{find, process::Process};
+use super::{
+    find,
+    process::{Process, Running},
+};
 use crate::port::Port;
 
 /// A NATS server with JetStream on a free loopback port, with a data folder of its own. Dropping it
@@ -26,7 +29,7 @@ pub struct Nats {
     settings: String,
     folder: TempDir,
     port: Port,
-    process: Option<Process>,
+    process: Running,
 }
 
 impl Nats {
@@ -48,7 +51,7 @@ impl Nats {
             settings: settings.to_owned(),
             folder: tempfile::Builder::new().prefix("outbox-nats-").tempdir()?,
             port: Port::take()?,
-            process: None,
+            process: Running::default(),
         };
         nats.restart()?;
         Ok(nats)
@@ -69,9 +72,7 @@ impl Nats {
     /// # Errors
     /// When the process can't be killed or waited for.
     pub fn kill(&mut self) -> io::Result<()> {
-        self.process
-            .take()
-            .map_or(Ok(()), |mut process| process.kill())
+        self.process.kill()
     }
 
     /// Stops it in good order.
@@ -80,9 +81,7 @@ impl Nats {
     /// When it does not stop within a minute; it is killed then.
     pub fn stop(&mut self) -> io::Result<()> {
         // TERM waits for nothing; INT would do the same.
-        self.process
-            .take()
-            .map_or(Ok(()), |mut process| process.stop(Signal::TERM))
+        self.process.stop(Signal::TERM)
     }
 
     /// Starts it again on the same port and data, after stopping it if it runs; waits until it
@@ -99,7 +98,7 @@ impl Nats {
         let mut process = Process::start(&mut command, &self.log())?;
         let (log, address) = (self.log(), self.address());
         process.wait_until(&log, || answers(address))?;
-        self.process = Some(process);
+        self.process.begin(process);
         Ok(())
     }
 
@@ -132,10 +131,7 @@ impl Nats {
     /// # Errors
     /// When the process is gone.
     pub fn pause(&self) -> io::Result<()> {
-        match &self.process {
-            Some(process) => process.pause(),
-            None => Err(not_running()),
-        }
+        self.process.pause()
     }
 
     /// SIGCONT.
@@ -143,7 +139,7 @@ impl Nats {
     /// # Errors
     /// When the process is gone.
     pub fn resume(&self) -> io::Result<()> {
-        self.signal(Signal::CONT)
+        self.process.signal(Signal::CONT)
     }
 
     /// The signal by which it leaves its clients one by one before it stops: lame duck mode.
@@ -151,24 +147,13 @@ impl Nats {
     /// # Errors
     /// When the process is gone.
     pub fn leave(&self) -> io::Result<()> {
-        self.signal(Signal::USR2)
-    }
-
-    fn signal(&self, signal: Signal) -> io::Result<()> {
-        match &self.process {
-            Some(process) => process.signal(signal),
-            None => Err(not_running()),
-        }
+        self.process.signal(Signal::USR2)
     }
 
     /// The server's log.
     pub fn log(&self) -> PathBuf {
         log_in(self.folder.path())
     }
-}
-
-fn not_running() -> io::Error {
-    io::Error::other("the server does not run")
 }
 
 fn log_in(folder: &Path) -> PathBuf {

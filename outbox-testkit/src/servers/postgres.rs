@@ -15,7 +15,11 @@ use std::{
 use rustix::process::{Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
-use super::{clock::FakeClock, find, process::Process};
+use super::{
+    clock::FakeClock,
+    find,
+    process::{Process, Running},
+};
 use crate::port::Port;
 
 /// PostgreSQL refuses to run as root; Debian's package makes this user.
@@ -31,7 +35,7 @@ pub struct Postgres {
     clock: Vec<(&'static str, OsString)>,
     folder: TempDir,
     port: Port,
-    process: Option<Process>,
+    process: Running,
 }
 
 impl Postgres {
@@ -69,7 +73,7 @@ impl Postgres {
                 .prefix("outbox-postgres-")
                 .tempdir()?,
             port: Port::take()?,
-            process: None,
+            process: Running::default(),
         };
         postgres.make_cluster()?;
         postgres.restart()?;
@@ -92,16 +96,7 @@ impl Postgres {
     /// # Errors
     /// When a process can't be killed or waited for.
     pub fn kill(&mut self) -> io::Result<()> {
-        let Some(mut process) = self.process.take() else {
-            return Ok(());
-        };
-        let children = process.children();
-        process.kill()?;
-        for child in children {
-            // Most ended by themselves when their parent did.
-            let _ = kill_process(child, Signal::KILL);
-        }
-        Ok(())
+        self.process.kill()
     }
 
     /// Ends all sessions and stops it in good order ("fast").
@@ -109,9 +104,7 @@ impl Postgres {
     /// # Errors
     /// When it does not stop within a minute; it is killed then.
     pub fn stop(&mut self) -> io::Result<()> {
-        self.process
-            .take()
-            .map_or(Ok(()), |mut process| process.stop(Signal::INT))
+        self.process.stop(Signal::INT)
     }
 
     /// Starts it again on the same port and data, after stopping it if it runs; waits until it
@@ -191,7 +184,7 @@ impl Postgres {
         let (log, address) = (self.log(), self.address());
         let mut process = Process::start(&mut command, &log)?;
         process.wait_until(&log, || ready(address))?;
-        self.process = Some(process);
+        self.process.begin(process);
         Ok(())
     }
 
@@ -213,9 +206,7 @@ impl Postgres {
     }
 
     fn signal_all(&self, signal: Signal) -> io::Result<()> {
-        let Some(process) = &self.process else {
-            return Err(io::Error::other("the server does not run"));
-        };
+        let process = self.process.get()?;
         // The parent first: it makes no new children then.
         process.signal(signal)?;
         for child in process.children() {

@@ -125,6 +125,53 @@ impl Drop for Process {
     }
 }
 
+/// The process of a server, while it runs.
+#[derive(Debug, Default)]
+pub(super) struct Running(Option<Process>);
+
+impl Running {
+    pub(super) fn begin(&mut self, process: Process) {
+        self.0 = Some(process);
+    }
+
+    /// SIGKILL to it and to what it started. Does nothing when it does not run.
+    pub(super) fn kill(&mut self) -> io::Result<()> {
+        let Some(mut process) = self.0.take() else {
+            return Ok(());
+        };
+        let children = process.children();
+        process.kill()?;
+        for child in children {
+            // Most ended by themselves when their parent did.
+            let _ = kill_process(child, Signal::KILL);
+        }
+        Ok(())
+    }
+
+    /// Stops it by this signal. Does nothing when it does not run.
+    pub(super) fn stop(&mut self, signal: Signal) -> io::Result<()> {
+        self.0
+            .take()
+            .map_or(Ok(()), |mut process| process.stop(signal))
+    }
+
+    /// As [`Process::pause`]; an error when it does not run.
+    pub(super) fn pause(&self) -> io::Result<()> {
+        self.get()?.pause()
+    }
+
+    /// An error when it does not run.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        self.get()?.signal(signal)
+    }
+
+    /// An error when it does not run.
+    pub(super) fn get(&self) -> io::Result<&Process> {
+        let gone = || io::Error::other("the server does not run");
+        self.0.as_ref().ok_or_else(gone)
+    }
+}
+
 fn tail(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

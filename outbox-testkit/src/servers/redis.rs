@@ -11,7 +11,10 @@ use std::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{find, process::Process};
+use super::{
+    find,
+    process::{Process, Running},
+};
 use crate::port::Port;
 
 /// A Redis on a free loopback port with a data folder of its own. Writes are synced before they are
@@ -23,7 +26,7 @@ pub struct Redis {
     arguments: Vec<String>,
     folder: TempDir,
     port: Port,
-    process: Option<Process>,
+    process: Running,
 }
 
 impl Redis {
@@ -45,7 +48,7 @@ impl Redis {
             arguments: arguments.iter().map(ToString::to_string).collect(),
             folder: tempfile::Builder::new().prefix("outbox-redis-").tempdir()?,
             port: Port::take()?,
-            process: None,
+            process: Running::default(),
         };
         redis.restart()?;
         Ok(redis)
@@ -66,9 +69,7 @@ impl Redis {
     /// # Errors
     /// When the process can't be killed or waited for.
     pub fn kill(&mut self) -> io::Result<()> {
-        self.process
-            .take()
-            .map_or(Ok(()), |mut process| process.kill())
+        self.process.kill()
     }
 
     /// Stops it in good order.
@@ -76,9 +77,7 @@ impl Redis {
     /// # Errors
     /// When it does not stop within a minute; it is killed then.
     pub fn stop(&mut self) -> io::Result<()> {
-        self.process
-            .take()
-            .map_or(Ok(()), |mut process| process.stop(Signal::TERM))
+        self.process.stop(Signal::TERM)
     }
 
     /// Starts it again on the same port and data, after stopping it if it runs; waits until it
@@ -91,7 +90,7 @@ impl Redis {
         let mut process = self.spawn()?;
         let (log, address) = (self.log(), self.address());
         process.wait_until(&log, || answers(address))?;
-        self.process = Some(process);
+        self.process.begin(process);
         Ok(())
     }
 
@@ -103,7 +102,8 @@ impl Redis {
     pub fn restart_unready(&mut self, arguments: &[&str]) -> io::Result<()> {
         self.stop()?;
         self.arguments = arguments.iter().map(ToString::to_string).collect();
-        self.process = Some(self.spawn()?);
+        let process = self.spawn()?;
+        self.process.begin(process);
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Redis {
     /// # Errors
     /// When the process is gone.
     pub fn pause(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)
+        self.process.pause()
     }
 
     /// SIGCONT.
@@ -137,14 +137,7 @@ impl Redis {
     /// # Errors
     /// When the process is gone.
     pub fn resume(&self) -> io::Result<()> {
-        self.signal(Signal::CONT)
-    }
-
-    fn signal(&self, signal: Signal) -> io::Result<()> {
-        match &self.process {
-            Some(process) => process.signal(signal),
-            None => Err(io::Error::other("the server does not run")),
-        }
+        self.process.signal(Signal::CONT)
     }
 
     /// The server's log.
