@@ -3,8 +3,8 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use lapin::uri::AMQPUri;
-use outbox_core::{Encoding, Error, ErrorKind, Result};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use outbox_core::{Encoding, Error, ErrorKind, Result, setting};
+use serde::Deserialize;
 
 /// Settings of [`AmqpPublisher`](crate::AmqpPublisher). Only `url` has no default.
 ///
@@ -21,18 +21,18 @@ pub struct AmqpConfig {
     pub ca_file: Option<PathBuf>,
     /// The longest one publish call may take, the way to a connection included. Default 30 s: the
     /// relay renews its leases meanwhile, and a shorter one makes copies on a busy server.
-    #[serde(default = "publish_timeout", deserialize_with = "duration")]
+    #[serde(default = "publish_timeout", deserialize_with = "setting::duration")]
     pub publish_timeout: Duration,
     /// The longest that reaching and signing in may take. Default 5 s: a dead address must not eat
     /// the whole of `publish_timeout`.
-    #[serde(default = "connect_timeout", deserialize_with = "duration")]
+    #[serde(default = "connect_timeout", deserialize_with = "setting::duration")]
     pub connect_timeout: Duration,
     /// How the attributes of events are named. Default `plain`.
     #[serde(default)]
     pub encoding: Encoding,
     /// After twice this without a sign of life an idle connection is given up. Whole seconds;
     /// default 10 s, and the server's own where that is shorter.
-    #[serde(default = "heartbeat", deserialize_with = "duration")]
+    #[serde(default = "heartbeat", deserialize_with = "setting::duration")]
     pub heartbeat: Duration,
     /// Events of one call that may wait for their confirmation at a time. Default 500.
     #[serde(default = "in_flight_events_max")]
@@ -123,12 +123,6 @@ fn declare_binding_key() -> String {
     "#".to_owned()
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map_err(D::Error::custom)
-}
-
-const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The protocol has two bytes for it.
 const HEARTBEAT_SECONDS_MAX: u64 = u16::MAX as u64;
 /// The longest name in the protocol.
@@ -162,7 +156,7 @@ impl AmqpConfig {
     pub fn validate(&self) -> Result<()> {
         self.uri()?;
         self.encoding.validate()?;
-        let setting = |what, name: &str| Err(wrong(what).context("setting", name));
+        let refuse = |what, name: &str| Err(wrong(what).context("setting", name));
         let positive = [
             ("publish_timeout", !self.publish_timeout.is_zero()),
             ("connect_timeout", !self.connect_timeout.is_zero()),
@@ -170,20 +164,14 @@ impl AmqpConfig {
             ("in_flight_bytes_max", self.in_flight_bytes_max > 0),
             ("message_bytes_max", self.message_bytes_max > 0),
         ];
-        if let Some((name, _)) = positive.iter().find(|(_, good)| !good) {
-            return setting("the setting must be more than zero", name);
-        }
         let durations = [
             ("publish_timeout", self.publish_timeout),
             ("connect_timeout", self.connect_timeout),
         ];
-        // Points in time are a sum of now and a setting, and must not overflow.
-        if let Some((name, _)) = durations.iter().find(|(_, time)| *time > DURATION_MAX) {
-            return setting("the setting must be at most 365 days", name);
-        }
+        setting::check_bounds(READ, &positive, &durations)?;
         let whole = Duration::from_secs(self.heartbeat.as_secs()) == self.heartbeat;
         if !whole || !(1..=HEARTBEAT_SECONDS_MAX).contains(&self.heartbeat.as_secs()) {
-            return setting("the setting must be 1 to 65535 whole seconds", "heartbeat");
+            return refuse("the setting must be 1 to 65535 whole seconds", "heartbeat");
         }
         let names = [
             ("declare_exchange", self.declare_exchange.as_deref()),
@@ -191,13 +179,13 @@ impl AmqpConfig {
         ];
         for (name, value) in names {
             if value.is_some_and(str::is_empty) {
-                return setting("the name is empty; leave the setting out", name);
+                return refuse("the name is empty; leave the setting out", name);
             }
         }
         let keys = ("declare_binding_key", Some(&*self.declare_binding_key));
         for (name, value) in names.into_iter().chain([keys]) {
             if value.is_some_and(|value| value.len() > NAME_BYTES_MAX) {
-                return setting("the name has at most 255 bytes", name);
+                return refuse("the name has at most 255 bytes", name);
             }
         }
         Ok(())
@@ -248,8 +236,10 @@ pub(crate) fn address(uri: &AMQPUri) -> String {
     format!("{}:{}", uri.authority.host, uri.authority.port)
 }
 
+const READ: &str = "read RabbitMQ settings";
+
 fn wrong(what: &'static str) -> Error {
-    Error::new(ErrorKind::Configuration, "read RabbitMQ settings", what)
+    Error::new(ErrorKind::Configuration, READ, what)
 }
 
 impl fmt::Debug for AmqpConfig {

@@ -20,6 +20,7 @@ mod relay;
 mod retention;
 mod retry;
 mod schema;
+pub mod setting;
 mod store;
 mod stored_event;
 mod topic;

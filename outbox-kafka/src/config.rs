@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use outbox_core::{Encoding, Error, ErrorKind, Result};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use outbox_core::{Encoding, Error, ErrorKind, Result, setting};
+use serde::Deserialize;
 
 use crate::properties;
 
@@ -19,11 +19,11 @@ pub struct KafkaConfig {
     /// The longest one publish call may take, the way to a connection included. Default 30 s: the
     /// relay renews its leases meanwhile, and a shorter one makes copies on a busy server. From
     /// 200 ms to 1 hour.
-    #[serde(default = "publish_timeout", deserialize_with = "duration")]
+    #[serde(default = "publish_timeout", deserialize_with = "setting::duration")]
     pub publish_timeout: Duration,
     /// The longest that asking the brokers for topics may take, the way to a connection included.
     /// Default 5 s: a dead address must not eat the whole of `publish_timeout`.
-    #[serde(default = "connect_timeout", deserialize_with = "duration")]
+    #[serde(default = "connect_timeout", deserialize_with = "setting::duration")]
     pub connect_timeout: Duration,
     /// Producers of librdkafka at most; each serves one publish call at a time, so that the end of
     /// one call takes nothing from another. Further calls wait. Default 4: each has a thread for
@@ -102,11 +102,6 @@ const fn in_flight_bytes_max() -> usize {
 }
 const fn batch_bytes_max() -> usize {
     1_000_000
-}
-
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map_err(D::Error::custom)
 }
 
 /// A call needs some of its time to take back what was not sent.

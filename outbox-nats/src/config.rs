@@ -3,9 +3,9 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use async_nats::ServerAddr;
-use outbox_core::{Encoding, Error, ErrorKind, Result};
+use outbox_core::{Encoding, Error, ErrorKind, Result, setting};
 use percent_encoding::percent_decode_str;
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::Deserialize;
 
 /// Settings of [`NatsPublisher`](crate::NatsPublisher). Only `url` has no default.
 ///
@@ -30,11 +30,11 @@ pub struct NatsConfig {
     pub ca_file: Option<PathBuf>,
     /// The longest one publish call may take, the way to a connection included. Default 30 s: the
     /// relay renews its leases meanwhile, and a shorter one makes copies on a busy server.
-    #[serde(default = "publish_timeout", deserialize_with = "duration")]
+    #[serde(default = "publish_timeout", deserialize_with = "setting::duration")]
     pub publish_timeout: Duration,
     /// The longest that reaching one server, signing in and a question to it may take. Default 5 s:
     /// a dead address must not eat the whole of `publish_timeout`.
-    #[serde(default = "connect_timeout", deserialize_with = "duration")]
+    #[serde(default = "connect_timeout", deserialize_with = "setting::duration")]
     pub connect_timeout: Duration,
     /// Events that may be on their way without an answer. Default 500: enough to hide the way to
     /// the server and back, and far below what a stream buffers before it refuses (10,000).
@@ -56,7 +56,10 @@ pub struct NatsConfig {
     /// The longest time after which an event in doubt may be sent again: a stream whose duplicate
     /// window is shorter may store it twice, and `check` warns. Default 5 min, the relay's longest
     /// retry delay unless that is changed.
-    #[serde(default = "duplicate_window_min", deserialize_with = "duration")]
+    #[serde(
+        default = "duplicate_window_min",
+        deserialize_with = "setting::duration"
+    )]
     pub duplicate_window_min: Duration,
     /// The first part of the subjects for answers; a server may restrict a user to one. Default
     /// `_INBOX`.
@@ -89,12 +92,6 @@ fn inbox_prefix() -> String {
     "_INBOX".to_owned()
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map_err(D::Error::custom)
-}
-
-const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A stream refuses more than it buffers, which is 10,000 unless changed.
 const IN_FLIGHT_EVENTS_LIMIT: usize = 10_000;
 
@@ -169,18 +166,12 @@ impl NatsConfig {
             ("in_flight_bytes_max", self.in_flight_bytes_max > 0),
             ("message_bytes_max", self.message_bytes_max != Some(0)),
         ];
-        if let Some((setting, _)) = positive.iter().find(|(_, good)| !good) {
-            return Err(wrong("the setting must be more than zero").context("setting", setting));
-        }
         let durations = [
             ("publish_timeout", self.publish_timeout),
             ("connect_timeout", self.connect_timeout),
             ("duplicate_window_min", self.duplicate_window_min),
         ];
-        // Points in time are a sum of now and a setting, and must not overflow.
-        if let Some((setting, _)) = durations.iter().find(|(_, time)| *time > DURATION_MAX) {
-            return Err(wrong("the setting must be at most 365 days").context("setting", setting));
-        }
+        setting::check_bounds(READ, &positive, &durations)?;
         if self.in_flight_events_max > IN_FLIGHT_EVENTS_LIMIT {
             return Err(wrong("the setting must be at most 10000")
                 .context("setting", "in_flight_events_max"));
@@ -285,8 +276,10 @@ fn is_name(name: &str, dots: bool) -> bool {
     }
 }
 
+const READ: &str = "read NATS settings";
+
 fn wrong(what: &'static str) -> Error {
-    Error::new(ErrorKind::Configuration, "read NATS settings", what)
+    Error::new(ErrorKind::Configuration, READ, what)
 }
 
 impl fmt::Debug for NatsConfig {

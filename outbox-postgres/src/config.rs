@@ -2,8 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use outbox_core::{DoneMode, Error, ErrorKind, Limits, Result};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use outbox_core::{DoneMode, Error, ErrorKind, Limits, Result, setting};
+use serde::Deserialize;
 
 use crate::{sql::Schema, url};
 
@@ -47,15 +47,15 @@ pub struct PgConfig {
     #[serde(default = "pool_size")]
     pub pool_size: u32,
     /// The longest that getting a connection may take, signing in included. Default 5 s.
-    #[serde(default = "connect_timeout", deserialize_with = "duration")]
+    #[serde(default = "connect_timeout", deserialize_with = "setting::duration")]
     pub connect_timeout: Duration,
     /// The longest that the server works on one statement. Default 15 s: half a lease, so that a
     /// claim that took this long is still ours when it returns.
-    #[serde(default = "statement_timeout", deserialize_with = "duration")]
+    #[serde(default = "statement_timeout", deserialize_with = "setting::duration")]
     pub statement_timeout: Duration,
     /// How long a claim stays its worker's without a renewal. Default 30 s: what a killed relay had
     /// in flight waits this long. At least 100 ms.
-    #[serde(default = "lease", deserialize_with = "duration")]
+    #[serde(default = "lease", deserialize_with = "setting::duration")]
     pub lease: Duration,
     /// Lanes of each route of a relay. Default 2: one claims while the other settles.
     #[serde(default = "workers")]
@@ -94,11 +94,6 @@ const fn workers() -> usize {
 }
 fn event_bytes_max() -> usize {
     Limits::default().event_bytes_max
-}
-
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map_err(D::Error::custom)
 }
 
 /// The longest duration that a setting may have: PostgreSQL's timeouts are 32-bit milliseconds.

@@ -2,9 +2,9 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use outbox_core::{Encoding, Error, ErrorKind, Result};
+use outbox_core::{Encoding, Error, ErrorKind, Result, setting};
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::Deserialize;
 
 /// Settings of [`RedisPublisher`](crate::RedisPublisher). Only `url` has no default.
 ///
@@ -21,11 +21,11 @@ pub struct RedisConfig {
     pub ca_file: Option<PathBuf>,
     /// The longest one publish call may take, the way to a connection included. Default 30 s: the
     /// relay renews its leases meanwhile, and a shorter one makes copies on a busy server.
-    #[serde(default = "publish_timeout", deserialize_with = "duration")]
+    #[serde(default = "publish_timeout", deserialize_with = "setting::duration")]
     pub publish_timeout: Duration,
     /// The longest that reaching, signing in and reading the server's limits may take. Default 5 s:
     /// a dead address must not eat the whole of `publish_timeout`.
-    #[serde(default = "connect_timeout", deserialize_with = "duration")]
+    #[serde(default = "connect_timeout", deserialize_with = "setting::duration")]
     pub connect_timeout: Duration,
     /// Sends each part of a batch as MULTI/EXEC, so that a full or read-only server refuses the
     /// whole of it and order is kept. Default true; false is for clusters whose streams lie in
@@ -72,13 +72,6 @@ const fn pipeline_bytes_max() -> usize {
     4 << 20
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map_err(D::Error::custom)
-}
-
-const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-
 impl RedisConfig {
     /// The defaults for this URL.
     pub fn new(url: impl Into<String>) -> Self {
@@ -117,16 +110,7 @@ impl RedisConfig {
             ("publish_timeout", self.publish_timeout),
             ("connect_timeout", self.connect_timeout),
         ];
-        // Points in time are a sum of now and a setting, and must not overflow.
-        if let Some((setting, _)) = durations.iter().find(|(_, time)| *time > DURATION_MAX) {
-            return Err(wrong("the setting must be at most 365 days").context("setting", setting));
-        }
-        match positive.iter().find(|(_, good)| !good) {
-            None => Ok(()),
-            Some((setting, _)) => {
-                Err(wrong("the setting must be more than zero").context("setting", setting))
-            }
-        }
+        setting::check_bounds(READ, &positive, &durations)
     }
 
     /// What the URL says, in the driver's form.
@@ -143,8 +127,10 @@ impl RedisConfig {
     }
 }
 
+const READ: &str = "read Redis settings";
+
 fn wrong(what: &'static str) -> Error {
-    Error::new(ErrorKind::Configuration, "read Redis settings", what)
+    Error::new(ErrorKind::Configuration, READ, what)
 }
 
 impl fmt::Debug for RedisConfig {

@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use outbox_core::{DoneMode, Error, ErrorKind, Limits, Result};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use outbox_core::{DoneMode, Error, ErrorKind, Limits, Result, setting};
+use serde::Deserialize;
 
 /// Settings of [`SqliteQueue`](crate::SqliteQueue). Only `url` has no default.
 ///
@@ -21,14 +21,14 @@ pub struct SqliteConfig {
     #[serde(default = "pool_size")]
     pub pool_size: u32,
     /// The longest that getting one of these connections may take. Default 5 s.
-    #[serde(default = "connect_timeout", deserialize_with = "duration")]
+    #[serde(default = "connect_timeout", deserialize_with = "setting::duration")]
     pub connect_timeout: Duration,
     /// How long a call waits for another writer of the file. Default 5 s.
-    #[serde(default = "busy_timeout", deserialize_with = "duration")]
+    #[serde(default = "busy_timeout", deserialize_with = "setting::duration")]
     pub busy_timeout: Duration,
     /// How long a claim stays its worker's without a renewal. Default 30 s: what a killed relay had
     /// in flight waits this long. At least 100 ms.
-    #[serde(default = "lease", deserialize_with = "duration")]
+    #[serde(default = "lease", deserialize_with = "setting::duration")]
     pub lease: Duration,
     /// Lanes of each route, over all relays on this file. Default 2. Written into the file when a
     /// route first asks for lanes, and what is written there counts.
@@ -60,11 +60,6 @@ const fn lanes() -> usize {
 }
 fn event_bytes_max() -> usize {
     Limits::default().event_bytes_max
-}
-
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text).map_err(D::Error::custom)
 }
 
 /// The longest duration that a setting may have: SQLite's busy timeout is 32-bit milliseconds.

@@ -3,14 +3,11 @@
 use std::{path::PathBuf, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use outbox_core::{Encoding, Error, ErrorKind, Result};
+use outbox_core::{Encoding, Error, ErrorKind, Result, setting::DURATION_MAX};
 use percent_encoding::percent_decode_str;
 use reqwest::{Url, header::HeaderValue};
 
 use crate::config::Secret;
-
-/// Points in time are a sum of now and a setting, and must not overflow.
-const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Each request in flight has a connection of its own.
 const IN_FLIGHT_MAX: usize = 1024;
