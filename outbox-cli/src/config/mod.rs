@@ -22,7 +22,12 @@ pub(crate) use model::Partitioning;
 pub(crate) use model::{ExchangeTypeName, QueueTypeName};
 pub(crate) use model::{LogFormat, PublisherKind, Settings, StoreKind};
 pub(crate) use overlap::refuse as refuse_overlap;
-pub(crate) use resolve::{
-    BrokerConfig, Config, LogConfig, Parts, PublisherConfig, RouteConfig, StoreConfig,
-};
+#[cfg(any(
+    feature = "amqp",
+    feature = "http",
+    feature = "nats",
+    feature = "redis"
+))]
+pub(crate) use resolve::BrokerConfig;
+pub(crate) use resolve::{Config, LogConfig, Parts, PublisherConfig, RouteConfig, StoreConfig};
 pub(crate) use secret::Secret;

@@ -1,7 +1,7 @@
 //! What the file and the environment may say. Everything is optional here: what is left out keeps
 //! the default of the crate that it configures.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use outbox_core::{OnDead, TopicPattern};
 use serde::{Deserialize, Deserializer, de};
@@ -222,6 +222,27 @@ pub(crate) struct PublisherSettings {
 }
 
 impl PublisherSettings {
+    /// Sets those that are written.
+    #[cfg_attr(
+        not(any(
+            feature = "amqp",
+            feature = "http",
+            feature = "nats",
+            feature = "redis"
+        )),
+        expect(dead_code, reason = "there is no publisher to read it")
+    )]
+    pub(crate) fn timeouts(&self, publish: &mut Duration, connect: &mut Duration) {
+        for (field, span) in [
+            (publish, self.publish_timeout),
+            (connect, self.connect_timeout),
+        ] {
+            if let Some(span) = span {
+                *field = span.0;
+            }
+        }
+    }
+
     /// The first key that is set and that this kind does not take.
     pub(crate) fn without_meaning_for(&self, kind: PublisherKind) -> Option<&'static str> {
         use PublisherKind::{Amqp, Http, Nats, Redis};
@@ -421,6 +442,10 @@ impl<'de> Deserialize<'de> for Pattern {
 
 /// Names: a list, or, for the environment, text with commas.
 #[derive(Debug, Clone)]
+#[cfg_attr(
+    not(feature = "nats"),
+    expect(dead_code, reason = "there is no publisher to read it")
+)]
 pub(crate) struct Names(pub(crate) Vec<String>);
 
 impl<'de> Deserialize<'de> for Names {

@@ -32,7 +32,7 @@ pub(crate) struct Config {
 /// The store. What is `None` keeps the default of the store's crate.
 #[derive(Debug, Clone)]
 #[cfg_attr(
-    not(feature = "postgres"),
+    not(any(feature = "postgres", feature = "sqlite")),
     expect(dead_code, reason = "there is no store to read it")
 )]
 pub(crate) struct StoreConfig {

@@ -13,15 +13,10 @@ use crate::{
 pub(super) fn open(broker: BrokerConfig) -> Result<Arc<dyn Publisher>, Failure> {
     let settings = broker.settings;
     let mut config = AmqpConfig::new(broker.url.expose());
+    settings.timeouts(&mut config.publish_timeout, &mut config.connect_timeout);
     config.encoding = broker.encoding;
     config.ca_file = settings.ca_file;
-    for (field, span) in [
-        (&mut config.publish_timeout, settings.publish_timeout),
-        (&mut config.connect_timeout, settings.connect_timeout),
-        (&mut config.heartbeat, settings.heartbeat),
-    ] {
-        set(field, span.map(|span| span.0));
-    }
+    set(&mut config.heartbeat, settings.heartbeat.map(|span| span.0));
     for (field, bound) in [
         (
             &mut config.in_flight_events_max,

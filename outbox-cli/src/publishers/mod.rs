@@ -15,10 +15,7 @@ use std::sync::Arc;
 use outbox_core::Publisher;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    config::{PublisherConfig, PublisherKind},
-    exit::Failure,
-};
+use crate::{config::PublisherConfig, exit::Failure};
 
 /// Makes a publisher; connects to nothing. `reader_gone` is cancelled when whoever read standard
 /// output has closed it.
@@ -34,13 +31,13 @@ pub(crate) fn open(
     };
     match broker.kind {
         #[cfg(feature = "amqp")]
-        PublisherKind::Amqp => amqp::open(broker),
+        crate::config::PublisherKind::Amqp => amqp::open(broker),
         #[cfg(feature = "http")]
-        PublisherKind::Http => http::open(broker),
+        crate::config::PublisherKind::Http => http::open(broker),
         #[cfg(feature = "nats")]
-        PublisherKind::Nats => nats::open(broker),
+        crate::config::PublisherKind::Nats => nats::open(broker),
         #[cfg(feature = "redis")]
-        PublisherKind::Redis => redis::open(broker),
+        crate::config::PublisherKind::Redis => redis::open(broker),
         // What is not built in; stdout was dealt with above.
         kind => Err(Failure::usage(format!(
             "configuration: this program was built without the publisher {kind} — build it with \

@@ -14,17 +14,10 @@ pub(super) fn open(broker: BrokerConfig) -> Result<Arc<dyn Publisher>, Failure> 
     let settings = broker.settings;
     let mut config = NatsConfig::new(broker.url.expose());
     config.encoding = broker.encoding;
+    settings.timeouts(&mut config.publish_timeout, &mut config.connect_timeout);
     config.ca_file = settings.ca_file;
     config.credentials_file = settings.credentials_file;
     config.nkey_file = settings.nkey_file;
-    set(
-        &mut config.publish_timeout,
-        settings.publish_timeout.map(|span| span.0),
-    );
-    set(
-        &mut config.connect_timeout,
-        settings.connect_timeout.map(|span| span.0),
-    );
     set(
         &mut config.in_flight_events_max,
         settings.in_flight_events_max,

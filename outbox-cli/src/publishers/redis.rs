@@ -14,15 +14,8 @@ pub(super) fn open(broker: BrokerConfig) -> Result<Arc<dyn Publisher>, Failure> 
     let settings = broker.settings;
     let mut config = RedisConfig::new(broker.url.expose());
     config.encoding = broker.encoding;
+    settings.timeouts(&mut config.publish_timeout, &mut config.connect_timeout);
     config.ca_file = settings.ca_file;
-    set(
-        &mut config.publish_timeout,
-        settings.publish_timeout.map(|span| span.0),
-    );
-    set(
-        &mut config.connect_timeout,
-        settings.connect_timeout.map(|span| span.0),
-    );
     set(&mut config.transactional, settings.transactional);
     set(
         &mut config.pipeline_events_max,

@@ -25,16 +25,9 @@ pub(super) fn open(broker: BrokerConfig) -> Result<Arc<dyn Publisher>, Failure> 
     let settings = broker.settings;
     let mut config = HttpConfig::new(broker.url);
     config.encoding = broker.encoding;
+    settings.timeouts(&mut config.publish_timeout, &mut config.connect_timeout);
     config.ca_file = settings.ca_file;
     config.secret = broker.secret;
-    set(
-        &mut config.publish_timeout,
-        settings.publish_timeout.map(|span| span.0),
-    );
-    set(
-        &mut config.connect_timeout,
-        settings.connect_timeout.map(|span| span.0),
-    );
     set(
         &mut config.requests_in_flight_max,
         settings.requests_in_flight_max,
