@@ -16,6 +16,8 @@ mod secret;
 pub(crate) use defaults::set;
 pub(crate) use duration::parse_duration;
 pub(crate) use layers::load;
+#[cfg(feature = "kafka")]
+pub(crate) use model::CompressionName;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use model::Partitioning;
 #[cfg(feature = "amqp")]
@@ -25,6 +27,7 @@ pub(crate) use overlap::refuse as refuse_overlap;
 #[cfg(any(
     feature = "amqp",
     feature = "http",
+    feature = "kafka",
     feature = "nats",
     feature = "redis"
 ))]

@@ -82,6 +82,7 @@ pub(crate) enum PublisherConfig {
     not(any(
         feature = "amqp",
         feature = "http",
+        feature = "kafka",
         feature = "nats",
         feature = "redis"
     )),
@@ -96,6 +97,11 @@ pub(crate) struct BrokerConfig {
         expect(dead_code, reason = "only webhooks are signed")
     )]
     pub(crate) secret: Option<Secret>,
+    #[cfg_attr(
+        not(feature = "kafka"),
+        expect(dead_code, reason = "only librdkafka has properties")
+    )]
+    pub(crate) properties: Option<Secret>,
     pub(crate) settings: PublisherSettings,
 }
 
@@ -324,6 +330,11 @@ fn publisher(route: &str, settings: PublisherSettings) -> Result<PublisherConfig
             "configuration: {key}.url is missing — set it, as {example}, or {key}.url_file"
         ))
     })?;
+    let properties = value_or_file(
+        &format!("{key}.properties"),
+        settings.properties.clone(),
+        settings.properties_file.as_deref(),
+    )?;
     let secret = value_or_file(
         &format!("{key}.secret"),
         settings.secret.clone(),
@@ -334,6 +345,7 @@ fn publisher(route: &str, settings: PublisherSettings) -> Result<PublisherConfig
         url,
         encoding: encoding(&key, &settings)?,
         secret,
+        properties,
         settings,
     })))
 }

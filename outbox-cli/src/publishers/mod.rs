@@ -4,6 +4,8 @@
 mod amqp;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "kafka")]
+mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg(feature = "redis")]
@@ -34,6 +36,8 @@ pub(crate) fn open(
         crate::config::PublisherKind::Amqp => amqp::open(broker),
         #[cfg(feature = "http")]
         crate::config::PublisherKind::Http => http::open(broker),
+        #[cfg(feature = "kafka")]
+        crate::config::PublisherKind::Kafka => kafka::open(broker),
         #[cfg(feature = "nats")]
         crate::config::PublisherKind::Nats => nats::open(broker),
         #[cfg(feature = "redis")]

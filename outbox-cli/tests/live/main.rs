@@ -1,4 +1,4 @@
-//! The program itself, on a real PostgreSQL and a real Redis or RabbitMQ.
+//! The program itself, on a real PostgreSQL and real brokers.
 
 mod amqp;
 mod bad_input;
@@ -11,6 +11,7 @@ mod dead_bulk;
 mod enqueue;
 mod fidelity;
 mod flow;
+mod kafka;
 mod logs;
 mod nats;
 mod partitions;

@@ -204,6 +204,10 @@ pub(crate) fn amqp_url() -> String {
     variable("OUTBOX_TEST_AMQP_URL")
 }
 
+pub(crate) fn kafka_url() -> String {
+    variable("OUTBOX_TEST_KAFKA_URL")
+}
+
 pub(crate) fn redis() -> redis::Connection {
     redis::Client::open(redis_url())
         .unwrap()

@@ -235,7 +235,7 @@ fn a_misspelt_word_is_told_with_the_known_ones_and_not_shown() {
             "routes.a.publisher",
             "kind",
             "reddis",
-            "did you mean `redis`? write one of: amqp, http, nats, redis, stdout",
+            "did you mean `redis`? write one of: amqp, http, kafka, nats, redis, stdout",
         ),
         (
             "routes.a.retry",

@@ -70,7 +70,7 @@ fn flags() -> impl Strategy<Value = Vec<(&'static str, Leaf)>> {
     let text = |values: &'static str| values.prop_map(Value::String).boxed();
     let word = |words: &'static [&'static str]| select(words).prop_map(Value::from).boxed();
     let topics = vec("[a-z]{1,3}\\*?", 1..3).prop_map(Value::from).boxed();
-    let kinds = &["amqp", "http", "nats", "redis", "stdout"];
+    let kinds = &["amqp", "http", "kafka", "nats", "redis", "stdout"];
     let formats = &["text", "json"];
     (
         leaf(
@@ -189,4 +189,4 @@ proptest! {
     }
 }
 
-const KINDS: Kind = Kind::Word(&["amqp", "http", "nats", "redis", "stdout"]);
+const KINDS: Kind = Kind::Word(&["amqp", "http", "kafka", "nats", "redis", "stdout"]);

@@ -132,7 +132,8 @@ proptest! {
             prop_assert_eq!(section(&settings, &leaf), &*expected);
             let route = settings.routes.get("default");
             let publisher = route.map(|route| &route.publisher);
-            let secret = settings.store.url.as_ref().or_else(|| publisher?.url.as_ref().or(publisher?.secret.as_ref()));
+            let of_publisher = publisher.and_then(|p| p.url.as_ref().or(p.secret.as_ref()).or(p.properties.as_ref()));
+            let secret = settings.store.url.as_ref().or(of_publisher);
             if leaf.kind == Kind::Secret {
                 prop_assert_eq!(secret.map(Secret::expose), leaf.value.as_str());
             }

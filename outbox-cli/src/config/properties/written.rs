@@ -68,7 +68,7 @@ pub(super) const KEYS: &[(&str, Kind)] = &[
     ("routes.*.strict_order", Kind::Bool),
     (
         "routes.*.publisher.kind",
-        Kind::Word(&["amqp", "http", "nats", "redis", "stdout"]),
+        Kind::Word(&["amqp", "http", "kafka", "nats", "redis", "stdout"]),
     ),
     ("routes.*.publisher.url", Kind::Secret),
     ("routes.*.publisher.url_file", Kind::Path),
@@ -98,6 +98,14 @@ pub(super) const KEYS: &[(&str, Kind)] = &[
     ("routes.*.publisher.secret", Kind::Secret),
     ("routes.*.publisher.secret_file", Kind::Path),
     ("routes.*.publisher.requests_in_flight_max", USIZE),
+    ("routes.*.publisher.producers_max", USIZE),
+    ("routes.*.publisher.batch_bytes_max", USIZE),
+    (
+        "routes.*.publisher.compression",
+        Kind::Word(&["none", "lz4", "snappy", "gzip"]),
+    ),
+    ("routes.*.publisher.properties", Kind::Secret),
+    ("routes.*.publisher.properties_file", Kind::Path),
     ("routes.*.publisher.heartbeat", Kind::Span),
     ("routes.*.publisher.declare_exchange", Kind::Text),
     (

@@ -69,6 +69,7 @@ fn the_documented_file_is_right_and_its_defaults_are_ours() {
     // What is commented out is as right as the rest.
     let all = file.replace("\n# ", "\n").replace("url_file = ", "url = ");
     let all = all.replace("secret_file = ", "secret = ");
+    let all = all.replace("properties_file = ", "properties = ");
     let (_, config) = resolve(&all, &[]).unwrap();
     let defaults = RelayConfig {
         worker: config.relay.worker.clone(),
