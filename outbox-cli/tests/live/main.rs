@@ -16,6 +16,8 @@ mod logs;
 mod nats;
 mod partitions;
 mod purge;
+#[path = "../shared/receiver.rs"]
+mod receiver;
 #[cfg(feature = "otlp")]
 mod spans;
 mod status;

@@ -1,95 +1,19 @@
 //! The publisher `http` in a relay.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        mpsc::{Sender, channel},
-    },
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use axum::{
-    Router,
-    body::Bytes,
-    http::{HeaderMap, StatusCode, header::RETRY_AFTER},
-    response::{IntoResponse as _, Response},
+    http::{StatusCode, header::RETRY_AFTER},
+    response::IntoResponse as _,
 };
 
+use crate::receiver::Receiver;
 use crate::support::{PASSWORD, PASSWORD_ENCODED, Place, Running, arg, lines, wait};
 
 const DONE: &str = "SELECT count(*) FROM outbox.queue WHERE status = 'done'";
 
 /// Signs, and must not be shown either.
 const SECRET: &str = "s3cret-of-the-signature";
-
-/// A request and when it came.
-#[derive(Clone)]
-struct Arrived {
-    at: Instant,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-impl Arrived {
-    fn text(&self, name: &str) -> &str {
-        self.headers[name].to_str().unwrap()
-    }
-}
-
-/// A receiver of webhooks, until it is dropped.
-struct Receiver {
-    port: u16,
-    arrived: Arc<Mutex<Vec<Arrived>>>,
-    _ends: Sender<()>,
-}
-
-impl Receiver {
-    /// Answers each request by its number, from 0.
-    fn start(answer: impl Fn(usize, &Arrived) -> Response + Send + Sync + 'static) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let arrived: Arc<Mutex<Vec<Arrived>>> = Arc::default();
-        let (ends, ended) = channel();
-        let taken = Arc::clone(&arrived);
-        let answer = Arc::new(answer);
-        let router = Router::new().fallback(move |headers: HeaderMap, body: Bytes| {
-            let (taken, answer) = (Arc::clone(&taken), Arc::clone(&answer));
-            async move {
-                let arrived = Arrived {
-                    at: Instant::now(),
-                    headers,
-                    body,
-                };
-                let mut taken = taken.lock().unwrap();
-                taken.push(arrived.clone());
-                answer(taken.len() - 1, &arrived)
-            }
-        });
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.spawn(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                axum::serve(listener, router).await
-            });
-            // Ends when the test drops the other end.
-            let _ = ended.recv();
-        });
-        Self {
-            port,
-            arrived,
-            _ends: ends,
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/hook", self.port)
-    }
-
-    fn arrived(&self) -> Vec<Arrived> {
-        self.arrived.lock().unwrap().clone()
-    }
-}
 
 fn relay(place: &Place, url: &str) -> Running {
     let mut command = place.command(&["relay", "--http", "127.0.0.1:0", "--log-level", "debug"]);

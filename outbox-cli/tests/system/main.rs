@@ -6,7 +6,10 @@
 
 mod cases;
 mod end_to_end;
+mod four_brokers;
 mod outage;
 mod poison;
+#[path = "../shared/receiver.rs"]
+mod receiver;
 mod routes;
 mod support;

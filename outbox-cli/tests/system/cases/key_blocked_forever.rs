@@ -7,12 +7,12 @@ use crate::support::{File, Place, until};
 async fn run(on_dead: &str) -> (Place, String, File, crate::support::Running) {
     let place = Place::shared().await;
     let topic = place.topic("t");
-    let file = File::new(&place, |settings| {
-        settings
-            .set("routes.default.retry.on_dead", on_dead)
-            .set("routes.default.publisher.field_bytes_max", "100")
-            .set("relay.inspect_interval", "100ms")
-    });
+    let settings = place
+        .relay()
+        .set("routes.default.retry.on_dead", on_dead)
+        .set("routes.default.publisher.field_bytes_max", "100")
+        .set("relay.inspect_interval", "100ms");
+    let file = File::new(settings);
     file.enqueue(&topic, "k", &format!("\"{}\"", "x".repeat(101)));
     for payload in ["2", "3", "4", "5"] {
         file.enqueue(&topic, "k", payload);

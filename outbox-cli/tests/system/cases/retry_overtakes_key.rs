@@ -31,12 +31,10 @@ async fn retry_overtakes_key() {
         .exec_async(&mut redis)
         .await
         .unwrap();
-    let file = File::new(&place, |settings| {
-        // Events of one key that are sent in one go pass one that the server refuses: the counted
-        // exception to I5.
-        let settings = settings.set("routes.default.strict_order", "true");
-        settings.set("routes.default.breaker.cap", "1s")
-    });
+    let settings = place.relay().set("routes.default.breaker.cap", "1s");
+    // Events of one key that are sent in one go pass one that the server refuses: the counted
+    // exception to I5.
+    let file = File::new(settings.set("routes.default.strict_order", "true"));
     file.enqueue(&blocked, "k", "1");
     file.enqueue(&free, "k", "2");
     file.enqueue(&free, "other", "3");

@@ -1,25 +1,38 @@
 //! A SQLite file as the store of a relay process.
 
+use outbox_core::{Enqueue as _, Event};
+use outbox_sqlite::SqliteOutbox;
 use serde_json::Value;
+use sqlx::{
+    AssertSqlSafe,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqliteSynchronous},
+};
 use tempfile::TempDir;
 
-use super::{Place, Settings, until};
+use super::{Settings, patience, until};
 
-/// A file with the schema, and the program on it: from there to the Redis of the place.
+/// A file with the schema, and the program on it.
 pub(crate) struct File {
     pub(crate) settings: Settings,
+    pool: SqlitePool,
     _folder: TempDir,
 }
 
 impl File {
-    /// A new file, with these settings of the program.
-    pub(crate) fn new(place: &Place, change: impl FnOnce(Settings) -> Settings) -> Self {
+    /// A new file, with these settings of the program beside its own.
+    pub(crate) fn new(settings: Settings) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("outbox.db").display());
-        let settings = change(place.relay().set("store.url", url));
+        let path = folder.path().join("outbox.db");
+        let settings = settings.set("store.url", format!("sqlite:{}", path.display()));
         settings.run(&["migrate"]);
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(patience());
         Self {
             settings,
+            pool: SqlitePool::connect_lazy_with(options),
             _folder: folder,
         }
     }
@@ -29,6 +42,24 @@ impl File {
         let event = ["enqueue", "--topic", topic, "--type", "T", "--key", key];
         let payload = ["--payload", payload];
         self.settings.run(&[&event[..], &payload].concat());
+    }
+
+    /// Writes events in one transaction, as a service does.
+    pub(crate) async fn write(&self, events: &[Event]) {
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let outbox = SqliteOutbox::new();
+        outbox.enqueue_all(&mut transaction, events).await.unwrap();
+        transaction.commit().await.unwrap();
+    }
+
+    /// How many events fit the condition.
+    pub(crate) async fn count(&self, condition: &str) -> usize {
+        let query = format!("SELECT count(*) FROM outbox_queue WHERE {condition}");
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(query))
+            .fetch_one(&self.pool)
+            .await
+            .unwrap();
+        count.try_into().unwrap()
     }
 
     /// Waits until `outbox status` counts so many.

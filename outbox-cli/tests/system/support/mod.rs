@@ -1,5 +1,6 @@
 //! What the tests are written in.
 
+pub(crate) mod brokers;
 pub(crate) mod child;
 mod file;
 pub(crate) mod inside;

@@ -1,0 +1,86 @@
+//! One outbox, four brokers by route, and each in turn stopped: what goes to the others flows, and
+//! everything arrives.
+
+use std::{io::Write as _, time::Duration};
+
+use outbox_core::Event;
+use outbox_testkit::invariants::{History, KeyOrder, check};
+use tokio::{task::block_in_place, time::Instant};
+
+use crate::support::{Place, Settings, brokers};
+
+const EVENTS: usize = 20_000;
+const STOPPED: Duration = Duration::from_secs(10);
+/// Transactions while one broker is stopped.
+const WRITES: usize = 50;
+
+/// Events of one transaction: as many for each topic.
+fn events(topics: &[String], first: usize, count: usize) -> Vec<Event> {
+    let event = |number: usize| {
+        Event::new(&topics[number % topics.len()], "Numbered")
+            .key(format!("k{}", number % 997))
+            .header("number", number.to_string())
+            .json(&serde_json::json!({ "number": number, "filling": "x".repeat(200) }))
+            .unwrap()
+    };
+    (first..first + count).map(event).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_brokers_each_stopped_for_10_s_get_everything() {
+    let mut brokers = block_in_place(brokers::servers);
+    let topics: Vec<_> = brokers.iter().map(|b| brokers::topic(b.as_ref())).collect();
+    for (broker, topic) in brokers.iter_mut().zip(&topics) {
+        broker.prepare(topic).await;
+    }
+    let place = Place::shared().await;
+    let settings = Settings::relay().set("store.url", place.url());
+    let relay = brokers::routed(settings, &brokers).started().await;
+    let done = |topic: &str| format!("status = 'done' AND topic = '{topic}'");
+
+    let per_write = EVENTS / brokers.len() / WRITES;
+    let mut written: Vec<Event> = vec![];
+    for stopped in 0..brokers.len() {
+        block_in_place(|| brokers[stopped].stop().unwrap());
+        let since = Instant::now();
+        let before = written.len() / topics.len();
+        place.until_count(&done(&topics[stopped]), before).await;
+        for write in 1..=WRITES {
+            let new = events(&topics, written.len(), per_write);
+            place.enqueue(&new).await;
+            written.extend(new);
+            let due = STOPPED * u32::try_from(write).unwrap() / u32::try_from(WRITES).unwrap();
+            tokio::time::sleep_until(since + due).await;
+        }
+        for (number, topic) in topics.iter().enumerate() {
+            let expected = if number == stopped {
+                before
+            } else {
+                written.len() / topics.len()
+            };
+            place.until_count(&done(topic), expected).await;
+        }
+        block_in_place(|| brokers[stopped].restart().unwrap());
+        place
+            .until_count(&done(&topics[stopped]), written.len() / topics.len())
+            .await;
+    }
+    assert_eq!(written.len(), EVENTS);
+    let burnt = "status <> 'done' OR attempts <> 1 OR crashes > 0";
+    assert_eq!(place.count(burnt).await, 0, "no attempt is burnt");
+    relay.stop().await;
+
+    for (broker, topic) in brokers.iter_mut().zip(&topics) {
+        let of_topic = written.iter().filter(|event| event.topic() == topic);
+        let history = History {
+            committed: of_topic.cloned().collect(),
+            seen: broker.read(topic).await,
+            ..History::default()
+        };
+        let report = check(&history, KeyOrder::Unordered);
+        let report = report.unwrap_or_else(|wrong| panic!("{topic}: {wrong}"));
+        // Past the test harness, which shows only what failed.
+        let line = format!("four brokers, {topic}: {report}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
