@@ -13,7 +13,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a server may take to start or to stop in good order.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A running child with its output in a log file.
 #[derive(Debug)]
