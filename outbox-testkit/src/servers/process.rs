@@ -12,8 +12,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a server may take to start or to stop in good order.
-pub(super) const PATIENCE: Duration = Duration::from_mins(3);
+/// How long a server may take to start: RabbitMQ took over a minute on a busy machine.
+const START_LIMIT: Duration = Duration::from_mins(3);
+/// How long it may take to stop in good order.
+const STOP_LIMIT: Duration = Duration::from_mins(1);
 
 /// A running child with its output in a log file.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ impl Process {
             stat.rsplit_once(')')
                 .is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STOP_LIMIT;
         while Instant::now() < deadline {
             let mut threads = std::fs::read_dir(&tasks)?.flatten();
             if threads.all(|thread| is_stopped(&thread.path())) {
@@ -68,7 +70,7 @@ impl Process {
             return Ok(());
         }
         self.signal(signal)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STOP_LIMIT;
         while Instant::now() < deadline {
             if self.has_ended()? {
                 return Ok(());
@@ -103,7 +105,7 @@ impl Process {
 
     /// Waits until `ready` says so; an error when the process ends before, with its log's end.
     pub(super) fn wait_until(&mut self, log: &Path, ready: impl Fn() -> bool) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
             if ready() {
                 return Ok(());
