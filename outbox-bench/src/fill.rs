@@ -25,6 +25,12 @@ pub(crate) fn event(topic: &str, n: usize) -> Result<Event> {
 
 /// Empties the queue and writes `events` new ones, then brings the table's statistics up to date.
 pub(crate) async fn fill(url: &str, topic: &str, events: usize) -> Result<()> {
+    fill_topics(url, &[topic], events).await
+}
+
+/// The same with so many events for each of these topics, by turns.
+pub(crate) async fn fill_topics(url: &str, topics: &[&str], events: usize) -> Result<()> {
+    let events = events * topics.len();
     let mut conn = PgConnection::connect(url).await?;
     sqlx::raw_sql("TRUNCATE outbox.queue")
         .execute(&mut conn)
@@ -33,7 +39,9 @@ pub(crate) async fn fill(url: &str, topic: &str, events: usize) -> Result<()> {
     let mut from = 0;
     while from < events {
         let to = (from + CHUNK).min(events);
-        let chunk: Vec<Event> = (from..to).map(|n| event(topic, n)).collect::<Result<_>>()?;
+        let chunk: Vec<Event> = (from..to)
+            .map(|n| event(topics[n % topics.len()], n))
+            .collect::<Result<_>>()?;
         let mut tx = conn.begin().await?;
         outbox.enqueue_all(&mut tx, &chunk).await?;
         tx.commit().await?;

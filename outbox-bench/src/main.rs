@@ -6,6 +6,7 @@
     reason = "figures of a benchmark are far below 2^52"
 )]
 
+mod brokers;
 mod claim;
 mod clean;
 mod drain;
@@ -14,7 +15,9 @@ mod idle;
 mod limit;
 mod memory;
 mod pairs;
+mod publish;
 mod queue;
+mod routes;
 mod setup;
 mod sqlite;
 mod stats;
@@ -24,7 +27,7 @@ use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(
-    about = "Benchmarks of the outbox; those on servers need OUTBOX_TEST_POSTGRES_URL and OUTBOX_TEST_REDIS_URL"
+    about = "Benchmarks of the outbox; those on servers need the variables of `cargo xtask services env`"
 )]
 struct Args {
     #[command(subcommand)]
@@ -37,8 +40,12 @@ enum Benchmark {
     Claim(claim::ClaimArgs),
     /// What writers feel while delivered rows are removed, beside while they are not.
     Clean(clean::CleanArgs),
+    /// Each publisher alone, beside the bare driver that it is made of.
+    Publish(publish::PublishArgs),
     /// The queue layout on PostgreSQL, published to Redis Streams: drain, memory, idle latency.
     Queue(queue::QueueArgs),
+    /// Four routes to four brokers, one of which is down: what that costs the others.
+    Routes(routes::RoutesArgs),
     /// A SQLite file: drain by the relay and enqueue, each beside plain SQL on the same file.
     Sqlite(sqlite::SqliteArgs),
 }
@@ -52,7 +59,9 @@ fn main() -> Result<()> {
             match args.benchmark {
                 Benchmark::Claim(args) => claim::run(args).await,
                 Benchmark::Clean(args) => clean::run(args).await,
+                Benchmark::Publish(args) => publish::run(args).await,
                 Benchmark::Queue(args) => queue::run(args).await,
+                Benchmark::Routes(args) => routes::run(args).await,
                 Benchmark::Sqlite(args) => sqlite::run(args).await,
             }
         })

@@ -19,6 +19,9 @@ use crate::port::Port;
 /// The same for every server, so that a data folder fits the next start.
 const CLUSTER_ID: &str = "4Ok7QBMKQaKPfAbaCvNprA";
 const STARTED: &str = "Kafka Server started";
+/// The second compiler costs more than it gives in a test's life.
+const SHORT_LIFE: &[&str] = &["-Xms256m", "-Xmx512m", "-XX:TieredStopAtLevel=1"];
+const LOAD: &[&str] = &["-Xms1g", "-Xmx1g"];
 const LOG_SETTINGS: &str = "\
 rootLogger.level=WARN
 rootLogger.appenderRef.stdout.ref=STDOUT
@@ -38,6 +41,7 @@ pub struct Kafka {
     jars: PathBuf,
     settings: Vec<(String, String)>,
     format_arguments: Vec<String>,
+    machine: &'static [&'static str],
     folder: TempDir,
     port: Port,
     controller_port: Port,
@@ -59,11 +63,28 @@ impl Kafka {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(settings: &[(&str, &str)], format_arguments: &[&str]) -> io::Result<Self> {
+        Self::start_on(SHORT_LIFE, settings, format_arguments)
+    }
+
+    /// Starts one that is to be measured: with both compilers and more memory.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_for_load() -> io::Result<Self> {
+        Self::start_on(LOAD, &[], &[])
+    }
+
+    fn start_on(
+        machine: &'static [&'static str],
+        settings: &[(&str, &str)],
+        format_arguments: &[&str],
+    ) -> io::Result<Self> {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let mut kafka = Self {
             jars: find::kafka()?,
             settings: settings.iter().map(own).collect(),
             format_arguments: format_arguments.iter().map(ToString::to_string).collect(),
+            machine,
             folder: tempfile::Builder::new().prefix("outbox-kafka-").tempdir()?,
             port: Port::take()?,
             controller_port: Port::take()?,
@@ -112,8 +133,7 @@ impl Kafka {
         let before = fs::metadata(&log).map_or(0, |data| data.len());
         let before = usize::try_from(before).unwrap_or(usize::MAX);
         let mut command = java(&self.jars, self.folder.path());
-        // The second compiler costs more than it gives in a life this short.
-        command.args(["-Xms256m", "-Xmx512m", "-XX:TieredStopAtLevel=1"]);
+        command.args(self.machine);
         command.arg("kafka.Kafka").arg(self.settings_file());
         let mut process = Process::start(&mut command, &log)?;
         process.wait_until(&log, || {

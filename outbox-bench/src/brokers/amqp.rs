@@ -1,0 +1,210 @@
+//! RabbitMQ with one durable classic queue.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use async_trait::async_trait;
+use bytes::Bytes;
+use lapin::{
+    BasicProperties, Channel, Connection, ConnectionProperties, PublisherConfirm,
+    options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions},
+    types::{AMQPValue, FieldTable, LongString},
+};
+use outbox_amqp::{AmqpConfig, AmqpPublisher};
+use outbox_core::{Attribute, Binding, Encoding, Publisher, StoredEvent};
+use outbox_testkit::servers;
+
+use super::{Broker, Pairs, Window, in_lanes, payload};
+
+const TOPIC: &str = "bench-amqp";
+const PERSISTENT: u8 = 2;
+
+pub(crate) struct Amqp {
+    server: servers::RabbitMq,
+}
+
+/// A message as the publisher writes it.
+struct Message {
+    id: String,
+    event_type: String,
+    content_type: Option<String>,
+    created_at: u64,
+    headers: Pairs,
+    body: Bytes,
+}
+
+impl Amqp {
+    pub(crate) async fn start() -> Result<Self> {
+        let server = servers::RabbitMq::start()?;
+        let amqp = Self { server };
+        let connection = amqp.connect().await?;
+        let channel = connection.create_channel().await?;
+        let options = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        let arguments = FieldTable::default();
+        channel
+            .queue_declare(TOPIC.into(), options, arguments)
+            .await?;
+        Ok(amqp)
+    }
+
+    async fn connect(&self) -> Result<Connection> {
+        let properties = ConnectionProperties::default();
+        Ok(Connection::connect(&self.server.url(), properties).await?)
+    }
+}
+
+#[async_trait]
+impl Broker for Amqp {
+    fn name(&self) -> &'static str {
+        "amqp"
+    }
+
+    fn topic(&self) -> &'static str {
+        TOPIC
+    }
+
+    fn publisher(&self, publish_timeout: Duration) -> Result<Arc<dyn Publisher>> {
+        let mut config = AmqpConfig::new(self.server.url());
+        config.publish_timeout = publish_timeout;
+        Ok(Arc::new(AmqpPublisher::new(config)?))
+    }
+
+    async fn clear(&mut self) -> Result<()> {
+        let connection = self.connect().await?;
+        let channel = connection.create_channel().await?;
+        let options = QueuePurgeOptions::default();
+        channel.queue_purge(TOPIC.into(), options).await?;
+        Ok(())
+    }
+
+    async fn stored(&self) -> Result<usize> {
+        let connection = self.connect().await?;
+        let channel = connection.create_channel().await?;
+        let options = QueueDeclareOptions {
+            passive: true,
+            ..QueueDeclareOptions::default()
+        };
+        let arguments = FieldTable::default();
+        let queue = channel
+            .queue_declare(TOPIC.into(), options, arguments)
+            .await?;
+        Ok(usize::try_from(queue.message_count())?)
+    }
+
+    /// A channel for each lane, as each call of the publisher has one.
+    async fn bare(&self, events: &[StoredEvent], window: Window) -> Result<Duration> {
+        let messages: Vec<Message> = events.iter().map(message).collect::<Result<_>>()?;
+        let connection = self.connect().await?;
+        let mut channels = VecDeque::new();
+        for _ in 0..window.lanes {
+            let channel = connection.create_channel().await?;
+            channel
+                .confirm_select(ConfirmSelectOptions::default())
+                .await?;
+            channels.push_back(channel);
+        }
+        let channels = std::sync::Mutex::new(channels);
+        let started = Instant::now();
+        in_lanes(messages, window.lanes, |part| {
+            let channel = channels.lock().ok().and_then(|mut free| free.pop_front());
+            async move {
+                let channel = anyhow::Context::context(channel, "no channel for a lane")?;
+                send(&channel, part, window.batch).await
+            }
+        })
+        .await?;
+        Ok(started.elapsed())
+    }
+
+    fn pause(&self) -> io::Result<()> {
+        self.server.pause()
+    }
+
+    fn resume(&self) -> io::Result<()> {
+        self.server.resume()
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
+        self.server.stop()
+    }
+
+    fn restart(&mut self) -> io::Result<()> {
+        self.server.restart()
+    }
+}
+
+fn message(event: &StoredEvent) -> Result<Message> {
+    let mut headers = Pairs::new();
+    Encoding::Plain.attributes(event, Binding::Amqp, |attribute, name, value| {
+        // These are properties.
+        let is_property = matches!(
+            attribute,
+            Attribute::Id | Attribute::Type | Attribute::ContentType
+        );
+        if !is_property {
+            headers.push((name.to_owned(), value.into()));
+        }
+    })?;
+    if let Some(key) = &event.key {
+        headers.push(("outbox-key".to_owned(), key.clone().into()));
+    }
+    let own = event.headers.iter();
+    headers.extend(own.map(|(name, value)| (name.to_owned(), value.to_vec())));
+    Ok(Message {
+        id: event.id.to_string(),
+        event_type: event.event_type.clone(),
+        content_type: event.content_type.clone(),
+        created_at: event.created_at.unix_timestamp().try_into()?,
+        headers,
+        body: payload(event),
+    })
+}
+
+async fn send(channel: &Channel, messages: Vec<Message>, window: usize) -> Result<()> {
+    let options = BasicPublishOptions {
+        mandatory: true,
+        immediate: false,
+    };
+    let mut in_flight = VecDeque::with_capacity(window);
+    for message in messages {
+        if in_flight.len() == window
+            && let Some(first) = in_flight.pop_front()
+        {
+            confirmed(first).await?;
+        }
+        let mut headers = FieldTable::default();
+        for (name, value) in &message.headers {
+            let value = LongString::from(value.as_slice());
+            headers.insert(name.as_str().into(), AMQPValue::LongString(value));
+        }
+        let mut properties = BasicProperties::default()
+            .with_delivery_mode(PERSISTENT)
+            .with_message_id(message.id.into())
+            .with_type(message.event_type.into())
+            .with_timestamp(message.created_at)
+            .with_headers(headers);
+        if let Some(content_type) = message.content_type {
+            properties = properties.with_content_type(content_type.into());
+        }
+        let sent =
+            channel.basic_publish("".into(), TOPIC.into(), options, &message.body, properties);
+        in_flight.push_back(sent.await?);
+    }
+    for confirm in in_flight {
+        confirmed(confirm).await?;
+    }
+    Ok(())
+}
+
+async fn confirmed(confirm: PublisherConfirm) -> Result<()> {
+    ensure!(confirm.await?.is_ack(), "the server refused a message");
+    Ok(())
+}
