@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use outbox_core::{ErrorKind, Outcome, Publisher, Scope};
+use outbox_core::{Directive, ErrorKind, Outcome, Publisher, Scope};
 use outbox_testkit::{
     eventually,
     proxy::{Direction, FaultProxy},
@@ -237,6 +237,49 @@ async fn a_server_in_lame_duck_mode_is_left() {
         (count(&second.url(), "S").await > 0).then_some(())
     });
     assert!(moved.await.is_some(), "it stays with the first");
+}
+
+/// Lame duck mode of the only server there is: what it took before it left is stored, what it did not
+/// take costs no attempt, and all goes on when it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i2_a_lame_duck_loses_nothing_and_burns_no_attempt() {
+    const EVENTS: usize = 20_000;
+    let mut server = Nats::start_with("lame_duck_grace_period: 1s").unwrap();
+    stream(&server.url(), "S", "t").await;
+    let publisher = publisher(&server.url());
+    let events = numbers("t", 0..EVENTS);
+    let mut next = 0;
+    let mut failures = 0;
+    // It ends its JetStream, closes its clients after the grace period, and ends.
+    let gone = eventually(Duration::from_secs(30), async || {
+        let end = EVENTS.min(next + 50);
+        let outcomes = publisher.publish(&events[next..end]).await;
+        for outcome in outcomes.iter().filter(|o| !o.is_delivered()) {
+            let then = outbox_core::classify(outcome);
+            let waits = matches!(then, Directive::PauseTopic | Directive::PauseDestination);
+            assert!(waits, "{then:?} for {outcome:?}");
+            failures += 1;
+        }
+        if next == 0 {
+            server.leave().unwrap();
+        }
+        next += outcomes.iter().take_while(|o| o.is_delivered()).count();
+        let log = std::fs::read_to_string(server.log()).unwrap();
+        log.contains("Server Exiting").then_some(())
+    });
+    gone.await.expect("the server ends");
+    assert!(
+        next > 0 && next < EVENTS && failures > 0,
+        "{next}, {failures}"
+    );
+    server.restart().unwrap();
+    publish_all(&publisher, &events[next..next + 500]).await;
+    let stored = messages(&server.url(), "S", "t").await;
+    assert!(
+        first_appearances(&stored).into_iter().eq(0..next + 500),
+        "lost or out of order"
+    );
+    assert_eq!(stored.len(), next + 500, "the stream dropped the copies");
 }
 
 /// A call that is dropped leaves the connection in order: later answers belong to later events.
