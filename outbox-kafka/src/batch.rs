@@ -326,3 +326,64 @@ impl<'e> Batch<'e> {
         .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::{Event, Position};
+
+    use super::*;
+
+    fn events(keys: &[&str]) -> Vec<StoredEvent> {
+        let stored = |key: &&str| {
+            let event = Event::new("t", "T").key(*key).bytes("x").unwrap();
+            StoredEvent::from_event(&event, Position(1), time::OffsetDateTime::UNIX_EPOCH)
+        };
+        keys.iter().map(stored).collect()
+    }
+
+    fn failed(scope: Scope) -> Outcome {
+        let error = Error::new(ErrorKind::Unavailable, error::PUBLISH, "no").scope(scope);
+        Outcome::Failed(error)
+    }
+
+    /// What follows a refused record by key goes again behind it, also where it was stored; if it is
+    /// refused then, it is in doubt, for its first sending may be there.
+    #[test]
+    fn i5_who_follows_a_refused_record_goes_again_and_is_in_doubt() {
+        let events = events(&["a", "b", "a", "b", "a"]);
+        let mut batch = Batch::new(&events);
+        batch.sent = vec![true, true, true, true, false];
+        for index in [0, 2, 3] {
+            batch.settle(index, Outcome::delivered());
+        }
+        batch.again.insert(1);
+        assert_eq!(batch.take_again(), [1, 3]);
+        assert_eq!(batch.open(), [1, 3, 4]);
+        assert_eq!(batch.take_again(), [0; 0], "once only");
+        for index in [1, 3] {
+            batch.conclude(index, failed(Scope::Message));
+        }
+        let outcomes = batch.finish(Err(error::timeout(error::PUBLISH)));
+        let names: Vec<_> = outcomes.iter().map(Outcome::as_str).collect();
+        let expected = ["delivered", "failed", "delivered", "unknown", "failed"];
+        assert_eq!(names, expected);
+    }
+
+    /// Nothing more is handed over of a topic that was refused, nor to brokers that are gone: later
+    /// events of a key must not be stored without the earlier ones. Without a producer, handing over
+    /// is an error here.
+    #[tokio::test]
+    async fn i5_nothing_follows_a_refused_topic_or_destination() {
+        let events = events(&["a", "b"]);
+        for (scope, then) in [(Scope::Topic, Some("failed")), (Scope::Destination, None)] {
+            let mut batch = Batch::new(&events);
+            batch.conclude(0, failed(scope));
+            batch.hand_over(1, &Encoding::Plain).await.unwrap();
+            let outcome = batch.outcomes[1].as_ref().map(Outcome::as_str);
+            assert_eq!(outcome, then, "{scope:?}");
+        }
+        let mut batch = Batch::new(&events);
+        batch.conclude(0, failed(Scope::Message));
+        batch.hand_over(1, &Encoding::Plain).await.unwrap_err();
+    }
+}

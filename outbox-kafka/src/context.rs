@@ -135,6 +135,20 @@ mod tests {
     }
 
     #[test]
+    fn i15_a_log_line_that_repeats_a_password_is_withheld() {
+        let listener = Listener::new(Arc::new(["p@ss:w/ord%21".to_owned()]));
+        let lines = outbox_testkit::log::Lines::default();
+        let guard = lines.follow_at(tracing::Level::TRACE);
+        for text in ["no user with p@ss:w/ord%21", "no broker"] {
+            listener.log(RDKafkaLogLevel::Error, "FAIL", text);
+            listener.error(KafkaError::Global(Code::Authentication), text);
+        }
+        drop(guard);
+        assert_eq!(lines.with("no broker").len(), 2, "{}", lines.text());
+        assert_eq!(lines.with("p@ss"), [""; 0]);
+    }
+
+    #[test]
     fn i15_a_reason_that_repeats_a_password_is_withheld() {
         let listener = Listener::new(Arc::new(["p@ss:w/ord%21".to_owned()]));
         let error = KafkaError::Global(Code::Authentication);

@@ -237,3 +237,54 @@ impl Drop for Lease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const BYTES: Batching = Batching::Bytes(1000);
+
+    /// Nobody listens there; clients of librdkafka are made without asking.
+    fn pool() -> Pool {
+        let mut config = KafkaConfig::new("127.0.0.1:1");
+        config.producers_max = 1;
+        Pool::new(Arc::new(config), Arc::new([]))
+    }
+
+    fn idle(pool: &Pool) -> usize {
+        lock(&pool.kept).idle.len()
+    }
+
+    #[tokio::test]
+    async fn i8_no_more_producers_than_the_setting_says() {
+        let pool = pool();
+        let lease = pool.lease(BYTES).await.unwrap();
+        let waits = timeout(Duration::from_millis(100), pool.lease(BYTES)).await;
+        assert!(waits.is_err(), "a second producer");
+        drop(lease);
+        drop(pool.lease(BYTES).await.unwrap());
+        assert_eq!(idle(&pool), 1);
+    }
+
+    #[tokio::test]
+    async fn only_a_producer_that_is_clean_is_kept() {
+        let pool = pool();
+        let mut lease = pool.lease(BYTES).await.unwrap();
+        lease.outstanding = 1;
+        drop(lease);
+        assert_eq!(idle(&pool), 0, "it holds a record");
+        drop(pool.lease(Batching::Single).await.unwrap());
+        assert_eq!(idle(&pool), 0, "it is for one call");
+        drop(pool.lease(BYTES).await.unwrap());
+        assert_eq!(idle(&pool), 1);
+        let other = pool.lease(Batching::Bytes(500)).await.unwrap();
+        assert_eq!(idle(&pool), 0, "it batches otherwise");
+        pool.close();
+        drop(other);
+        assert_eq!(idle(&pool), 0, "the pool is closed");
+    }
+}

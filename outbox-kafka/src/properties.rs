@@ -219,6 +219,32 @@ mod tests {
     }
 
     #[test]
+    fn each_setting_reaches_the_producer() {
+        let mut config = KafkaConfig::new("h:9092");
+        config.compression = crate::config::Compression::Gzip;
+        config.in_flight_events_max = 77;
+        config.in_flight_bytes_max = 5 << 20;
+        let properties = producer(&config, Batching::Bytes(9));
+        for (name, value) in [
+            ("bootstrap.servers", "h:9092"),
+            ("acks", "all"),
+            ("enable.idempotence", "true"),
+            ("compression.type", "gzip"),
+            ("queue.buffering.max.messages", "77"),
+            ("queue.buffering.max.kbytes", "5120"),
+            ("batch.num.messages", "77"),
+            ("batch.size", "9"),
+        ] {
+            assert_eq!(properties.get(name), Some(value), "{name}");
+        }
+        let single = producer(&config, Batching::Single);
+        assert_eq!(single.get("batch.num.messages"), Some("1"));
+        // I5: no record of a call expires by itself while others of its key are still sent.
+        let expiry = properties.get("message.timeout.ms").unwrap();
+        assert!(expiry.parse::<u128>().unwrap() > config.publish_timeout.as_millis());
+    }
+
+    #[test]
     fn secrets_are_known_by_the_name_of_their_property() {
         for name in [
             "sasl.password",

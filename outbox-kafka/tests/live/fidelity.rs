@@ -80,6 +80,28 @@ async fn partition_key_routing_is_java_s() {
     }
 }
 
+/// Case partition-key-routing: without a key any partition will do, and not always the same one.
+#[tokio::test]
+async fn partition_key_routing_spreads_events_without_a_key() {
+    let brokers = shared();
+    let topic = unique("keyless");
+    make_topic_by(&plain(&brokers), &topic, 12, &[]).await;
+    let publisher = publisher(&brokers);
+    let mut used = std::collections::BTreeSet::new();
+    // One partition is kept to for some milliseconds.
+    let spread = crate::support::eventually(async || {
+        let event = stored(&Event::new(&topic, "T").bytes("x").unwrap());
+        let outcomes = publisher.publish(&[event]).await;
+        let Outcome::Delivered(receipt) = &outcomes[0] else {
+            panic!("{outcomes:?}");
+        };
+        let position = receipt.position.as_ref().unwrap();
+        used.insert(position.split_once('/').unwrap().0.to_owned());
+        (used.len() >= 4).then_some(())
+    });
+    spread.await.expect("more partitions than one");
+}
+
 /// Case null-payload, on the record itself: no length, not the length 0; the same for the key.
 #[tokio::test]
 async fn i10_null_and_empty_are_kept_apart() {

@@ -9,6 +9,7 @@ mod interop;
 mod mock;
 mod outages;
 mod refusals;
+mod silent;
 mod suite;
 mod support;
 #[cfg(feature = "tls")]

@@ -9,7 +9,7 @@ use rdkafka::{
     producer::DefaultProducerContext,
     types::{RDKafkaApiKey, RDKafkaRespErr},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::support::{all_delivered, configured, first_appearances, numbers, records};
 
@@ -133,4 +133,23 @@ async fn i7_a_topic_without_a_leader_pays_for_itself() {
         assert!(!matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
     }
     all_delivered(&publisher.publish(&numbers("good", 1..3)).await);
+}
+
+/// A call that is dropped takes its events back: they are not sent behind its back, at a time when
+/// others may have published them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_call_sends_nothing_later() {
+    let cluster = mock(&["poor", "good"]);
+    let brokers = cluster.bootstrap_servers();
+    let publisher = configured(&brokers, |_| ());
+    all_delivered(&publisher.publish(&numbers("good", 0..1)).await);
+    cluster.partition_leader("poor", 0, None).unwrap();
+    let events = numbers("poor", 0..5);
+    let call = timeout(Duration::from_secs(2), publisher.publish(&events));
+    call.await.expect_err("nobody takes it");
+    cluster.partition_leader("poor", 0, Some(1)).unwrap();
+    // A producer that was kept would send what it holds before this.
+    all_delivered(&publisher.publish(&numbers("poor", 5..6)).await);
+    let stored = records(&brokers, "poor").await;
+    assert_eq!(first_appearances(&stored), [5]);
 }

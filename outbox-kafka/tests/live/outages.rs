@@ -110,12 +110,34 @@ async fn a_broker_that_dies_hangs_and_restarts() {
     publisher.check().await.unwrap();
 }
 
+/// Case kafka-idempotent-fatal: a topic that the broker makes by itself, and one that is deleted and made
+/// again under a producer with sequence numbers for it.
+async fn kafka_idempotent_fatal_no_topic_that_is_made_anew_loses_its_first_events(brokers: &str) {
+    let publisher = configured(brokers, |c| c.publish_timeout = Duration::from_secs(5));
+    publish_all(&publisher, &numbers("made-by-itself", 0..300)).await;
+    let stored = records(brokers, "made-by-itself").await;
+    assert!(first_appearances(&stored).into_iter().eq(0..300));
+
+    let plain = crate::support::plain(brokers);
+    crate::support::make_topic_by(&plain, "again", 1, &[]).await;
+    all_delivered(&publisher.publish(&numbers("again", 0..300)).await);
+    crate::support::delete_topic(brokers, "again").await;
+    publish_all(&publisher, &numbers("again", 300..900)).await;
+    let stored = records(brokers, "again").await;
+    assert!(
+        first_appearances(&stored).into_iter().eq(300..900),
+        "order or loss"
+    );
+}
+
 /// Case shutdown-drops-in-flight: closing waits for answers, no longer than it may, and a call that is cut off
 /// leaves its events in doubt, never delivered or failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_drops_in_flight_after_the_grace_only() {
-    let server = blocking(Kafka::start).unwrap();
+    let settings = [("auto.create.topics.enable", "true")];
+    let server = blocking(|| Kafka::start_with(&settings, &[])).unwrap();
     let brokers = server.bootstrap();
+    kafka_idempotent_fatal_no_topic_that_is_made_anew_loses_its_first_events(&brokers).await;
     let topic = topic(&brokers, "closing").await;
     for (pause, grace) in [
         (false, Duration::from_secs(20)),

@@ -82,7 +82,11 @@ async fn a_deleted_topic_is_found_missing() {
 async fn i7_a_batch_refused_for_one_record_goes_again_without_it() {
     let brokers = shared();
     let topic = topic(&brokers, "lowered").await;
-    let publisher = publisher(&brokers);
+    // Time enough to get all of them into one batch: those in a later one would be there twice.
+    let publisher = configured(&brokers, |config| {
+        let linger = ("linger.ms".to_owned(), "1000".to_owned());
+        config.properties.extend([linger]);
+    });
     all_delivered(&publisher.publish(&numbers(&topic, 0..1)).await);
     limit(&brokers, &topic, "2000").await;
     let mut events = numbers(&topic, 1..41);
