@@ -272,6 +272,21 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_a_returned_event_in_its_topic_is_not_sent() {
+        let events = events(&["a", "b", "a", "b"]);
+        let mut batch = Batch::new(&events);
+        batch.sent(0);
+        batch.sent(1);
+        let error = error::returned(312, "NO_ROUTE");
+        batch.returned(&events[1].id.to_string(), error).unwrap();
+        assert_eq!(send(&mut batch), [2]);
+        for index in 0..3 {
+            batch.confirmed(index);
+        }
+        assert_eq!(letters(&batch.finish(None)), "dfdf");
+    }
+
+    #[test]
     fn what_follows_a_refused_event_in_its_topic_is_not_sent() {
         let events = events(&["e/a", "e/b", "e/a", "f/a", "e/b"]);
         let mut batch = Batch::new(&events);

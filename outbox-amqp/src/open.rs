@@ -40,6 +40,25 @@ struct Learnt {
     suspects: BTreeSet<String>,
 }
 
+impl Learnt {
+    fn goes_alone(&self, topic: &str) -> bool {
+        let (exchange, _) = wire::address(topic);
+        !self.exchanges.contains(exchange) || self.suspects.contains(topic)
+    }
+
+    fn trust(&mut self, topic: &str) {
+        let (exchange, _) = wire::address(topic);
+        self.suspects.remove(topic);
+        if !self.exchanges.contains(exchange) {
+            remember(&mut self.exchanges, exchange);
+        }
+    }
+
+    fn suspect(&mut self, topic: &str) {
+        remember(&mut self.suspects, topic);
+    }
+}
+
 /// A second handle of the connection's socket: a connection whose server is silent could not be
 /// closed otherwise, since the driver waits for the server's good-bye, and its thread with it.
 #[derive(Default)]
@@ -180,24 +199,17 @@ impl Open {
     /// Whether a message for the topic must not be in flight together with others: what it could
     /// do to the channel would leave them in doubt.
     pub(crate) fn goes_alone(&self, topic: &str) -> bool {
-        let (exchange, _) = wire::address(topic);
-        let learnt = lock(&self.learnt);
-        !learnt.exchanges.contains(exchange) || learnt.suspects.contains(topic)
+        lock(&self.learnt).goes_alone(topic)
     }
 
     /// A message of the topic was taken.
     pub(crate) fn trust(&self, topic: &str) {
-        let (exchange, _) = wire::address(topic);
-        let mut learnt = lock(&self.learnt);
-        learnt.suspects.remove(topic);
-        if !learnt.exchanges.contains(exchange) {
-            remember(&mut learnt.exchanges, exchange);
-        }
+        lock(&self.learnt).trust(topic);
     }
 
     /// A message of the topic was refused.
     pub(crate) fn suspect(&self, topic: &str) {
-        remember(&mut lock(&self.learnt).suspects, topic);
+        lock(&self.learnt).suspect(topic);
     }
 
     /// A channel was closed, and it may be for any exchange.
@@ -243,4 +255,35 @@ fn silence_this_thread() {
     let silent = tracing::subscriber::set_default(NoSubscriber::new());
     // For as long as the thread lives.
     std::mem::forget(silent);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_goes_alone_until_one_of_it_was_taken() {
+        let mut learnt = Learnt::default();
+        assert!(learnt.goes_alone("e/a"), "nobody knows the exchange");
+        learnt.trust("e/a");
+        assert!(!learnt.goes_alone("e/b"));
+        learnt.suspect("e/b");
+        assert!(learnt.goes_alone("e/b"));
+        assert!(!learnt.goes_alone("e/a"), "another topic");
+        learnt.trust("e/a");
+        assert!(learnt.goes_alone("e/b"), "none of it was taken");
+        learnt.trust("e/b");
+        assert!(!learnt.goes_alone("e/b"));
+    }
+
+    #[test]
+    fn i8_no_more_names_are_remembered_than_so_many() {
+        let mut learnt = Learnt::default();
+        for n in 0..3 * NAMES_MAX {
+            learnt.trust(&format!("e{n}/k"));
+            learnt.suspect(&format!("e/k{n}"));
+        }
+        assert!(learnt.exchanges.len() <= NAMES_MAX);
+        assert!(learnt.suspects.len() <= NAMES_MAX);
+    }
 }

@@ -13,3 +13,4 @@ mod states;
 mod suite;
 mod support;
 mod tls;
+mod waiting;

@@ -8,7 +8,10 @@ use std::{
 };
 
 use outbox_core::{ErrorKind, Event, Outcome, Publisher, Scope, StoredEvent};
-use outbox_testkit::servers::RabbitMq;
+use outbox_testkit::{
+    proxy::{Direction, FaultProxy},
+    servers::RabbitMq,
+};
 
 use crate::support::{
     Client, all_delivered, configured, failed, first_appearances, numbers, publish_all, publisher,
@@ -19,12 +22,13 @@ use crate::support::{
 async fn amqp_publish_hang_through_outages_of_the_server() {
     let mut server = RabbitMq::start().unwrap();
     let client = Client::connect(&server.url()).await;
-    for queue in ["hangs", "closed", "load"] {
+    for queue in ["hangs", "closed", "alone", "load"] {
         client.queue(queue, &[]).await;
     }
     drop(client);
     a_hanging_server_costs_the_deadline_and_no_more(&server).await;
     connections_closed_by_an_operator(&server).await;
+    a_connection_closed_behind_one_event_is_not_its_fault(&server).await;
     let running = a_kill_and_a_restart_under_load(&mut server).await;
     nothing_was_sent_to_a_server_that_is_not_there(&mut server, running).await;
 }
@@ -81,6 +85,25 @@ async fn connections_closed_by_an_operator(server: &RabbitMq) {
     assert_eq!(closings, 3);
     all_delivered(&publisher.publish(&events[..10]).await);
     println!("{copies} sent again after connections were closed");
+}
+
+/// The server's words about a connection say nothing about the one event that is in flight.
+async fn a_connection_closed_behind_one_event_is_not_its_fault(server: &RabbitMq) {
+    let proxy = FaultProxy::start(server.address()).await.unwrap();
+    let publisher = Arc::new(publisher(&format!("amqp://{}", proxy.address())));
+    all_delivered(&publisher.publish(&numbers("alone", 0..1)).await);
+    proxy.stall(Direction::ToServer);
+    let call = {
+        let publisher = Arc::clone(&publisher);
+        tokio::spawn(async move { publisher.publish(&numbers("alone", 1..2)).await })
+    };
+    let closing = || server.ctl(&["close_all_connections", "a test"]);
+    tokio::task::block_in_place(closing).unwrap();
+    let outcomes = call.await.unwrap();
+    let error = unknown(&outcomes[0], ErrorKind::ConnectionLost);
+    assert!(error.to_string().contains("320"), "{error}");
+    proxy.pass();
+    publish_all(&publisher, &numbers("alone", 1..2)).await;
 }
 
 /// Nothing is lost, each key keeps its order, and copies are only of what was in flight.

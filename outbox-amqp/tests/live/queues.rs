@@ -28,6 +28,16 @@ async fn every_type_of_queue_can_be_declared_and_keeps_order() {
             let outcomes = publisher.publish(&numbers(&outside, 0..2)).await;
             failed(&outcomes[0], ErrorKind::Unroutable, Scope::Topic);
         }
+        // Declared as durable, or this would not fit what is there.
+        client.exchange(&exchange, lapin::ExchangeKind::Topic).await;
+        let type_of = |kind| match kind {
+            QueueType::Quorum => "quorum",
+            QueueType::Classic => "classic",
+            QueueType::Stream => "stream",
+        };
+        client
+            .queue(&queue, &[("x-queue-type", type_of(kind))])
+            .await;
         let there = if kind == QueueType::Stream {
             let from_start = arguments(&[("x-stream-offset", "first")]);
             let messages = client.read(&queue, 600, from_start).await;

@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use lapin::{ExchangeKind, options::QueuePurgeOptions};
+use lapin::{
+    ExchangeKind,
+    options::{BasicGetOptions, QueuePurgeOptions},
+};
 use outbox_core::{ErrorKind, Outcome, Publisher, Scope, StoredEvent};
 use outbox_testkit::eventually;
+use tokio::time::sleep;
 
 use crate::support::{
     Client, all_delivered, configured, failed, first_appearances, numbered, numbers, publisher,
@@ -67,6 +71,27 @@ async fn confirmed_but_not_queued_unroutable_is_a_failure_of_its_topic() {
     for queue in [slow, fast, nowhere] {
         client.delete_queue(&queue).await;
     }
+}
+
+/// Case confirmed-but-not-queued: many messages at once of which none was queued, each of a topic of its
+/// own, so that none is spared for another's sake.
+#[tokio::test]
+async fn confirmed_but_not_queued_many_returns_at_once() {
+    let url = shared_url();
+    let client = Client::connect(&url).await;
+    let good = unique("good");
+    client.queue(&good, &[]).await;
+    let publisher = publisher(&url);
+    for round in 0..5 {
+        // The exchange is trusted first, so that the rest goes together.
+        all_delivered(&publisher.publish(&numbers(&good, round..round + 1)).await);
+        let topics: Vec<_> = (0..400).map(|n| unique(&format!("nowhere-{n}"))).collect();
+        let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+        for outcome in publisher.publish(&spread(&topics)).await {
+            failed(&outcome, ErrorKind::Unroutable, Scope::Topic);
+        }
+    }
+    client.delete_queue(&good).await;
 }
 
 /// Case confirmed-but-not-queued: the binding goes away while it is used; what follows in the
@@ -168,6 +193,8 @@ async fn amqp_publish_hang_a_deleted_exchange_does_not_drop_the_rest() {
             assert!(outcome.is_delivered(), "{number}: {outcome:?}");
         }
     }
+    // Its neighbours were in flight when the server named nobody, and so was it.
+    assert!(matches!(outcomes[100], Outcome::Unknown(_)), "{outcomes:?}");
     let there = client.numbers(&good).await;
     let expected: Vec<_> = (0..300).filter(|n| topics[*n] == good).collect();
     assert_eq!(first_appearances(&there), expected);
@@ -209,6 +236,38 @@ async fn confirmed_but_not_queued_a_full_queue_is_a_failure() {
     all_delivered(&publisher.publish(&events[taken..taken + 5]).await);
     client.delete_queue(&full).await;
     client.delete_queue(&good).await;
+}
+
+/// Case confirmed-but-not-queued: what follows a nack in its topic is not sent in that call, though
+/// there may be room again by then.
+#[tokio::test]
+async fn confirmed_but_not_queued_nothing_follows_a_nack() {
+    let url = shared_url();
+    let client = Client::connect(&url).await;
+    let full = unique("full");
+    let limits = [("x-max-length", "5"), ("x-overflow", "reject-publish")];
+    client.queue(&full, &limits).await;
+    let channel = client.channel().await;
+    let queue = full.clone();
+    let consumer = tokio::spawn(async move {
+        loop {
+            let options = BasicGetOptions { no_ack: true };
+            channel
+                .basic_get(queue.as_str().into(), options)
+                .await
+                .unwrap();
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let publisher = configured(&url, |c| c.in_flight_events_max = 1);
+    let outcomes = publisher.publish(&numbers(&full, 0..3_000)).await;
+    consumer.abort();
+    let taken = outcomes.iter().take_while(|o| o.is_delivered()).count();
+    assert!((5..3_000).contains(&taken), "{taken}");
+    for outcome in &outcomes[taken..] {
+        failed(outcome, ErrorKind::OutOfSpace, Scope::Topic);
+    }
+    client.delete_queue(&full).await;
 }
 
 /// Case unsendable-hot-loop: what can't be sent is answered at once and holds nobody up.

@@ -10,7 +10,10 @@ use outbox_testkit::publisher_suite::{Limited, PublisherGates, PublisherHarness,
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::Mutex;
 
-use crate::support::{Client, Message, configured, shared_url, unique};
+use crate::{
+    support::{Client, Message, configured, shared_url, unique},
+    waiting::address,
+};
 
 const PAYLOAD_BYTES_MAX: usize = 200_000;
 /// Headers that are the event's own fields, and what a quorum queue adds to what was read before.
@@ -39,12 +42,6 @@ impl AmqpHarness {
         }
     }
 
-    fn address() -> SocketAddr {
-        let url = shared_url();
-        let address = url.trim_start_matches("amqp://").split('/').next().unwrap();
-        address.rsplit('@').next().unwrap().parse().unwrap()
-    }
-
     fn made(via: SocketAddr, set: impl FnOnce(&mut AmqpConfig)) -> Box<dyn Publisher> {
         Box::new(configured(&format!("amqp://{via}/%2f"), set))
     }
@@ -62,12 +59,12 @@ impl PublisherHarness for AmqpHarness {
     }
 
     async fn publisher(&self, via: Option<SocketAddr>, deadline: Duration) -> Box<dyn Publisher> {
-        let via = via.unwrap_or_else(Self::address);
+        let via = via.unwrap_or_else(address);
         Self::made(via, |config| config.publish_timeout = deadline)
     }
 
     fn broker(&self) -> Option<SocketAddr> {
-        Some(Self::address())
+        Some(address())
     }
 
     async fn topic(&self) -> String {
@@ -90,7 +87,7 @@ impl PublisherHarness for AmqpHarness {
 
     async fn limited(&self) -> Option<Limited> {
         Some(Limited {
-            publisher: Self::made(Self::address(), |config| {
+            publisher: Self::made(address(), |config| {
                 config.message_bytes_max = PAYLOAD_BYTES_MAX;
             }),
             message_len: |event: &StoredEvent| event.payload.as_ref().map_or(0, Bytes::len),
