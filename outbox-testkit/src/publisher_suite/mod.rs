@@ -32,6 +32,7 @@ macro_rules! publisher_suite {
             i4_copies_are_equal,
             published_but_mark_failed,
             oversize_payload,
+            unsendable_hot_loop,
             hostile_topic_names,
             a_stalled_server_ends_at_the_deadline,
             a_black_hole_ends_at_the_deadline,

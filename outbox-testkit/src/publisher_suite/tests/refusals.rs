@@ -1,8 +1,9 @@
 //! A bad event pays for itself alone.
 
 use outbox_core::{ErrorKind, Event, Outcome, Scope, StoredEvent};
+use tokio::time::Instant;
 
-use crate::publisher_suite::bench::{PublisherBench, assert_delivered, publish, stored};
+use crate::publisher_suite::bench::{PATIENCE, PublisherBench, assert_delivered, publish, stored};
 
 /// Ten events of keys of their own, the fifth replaced.
 fn with_fifth(topic: &str, fifth: StoredEvent) -> Vec<StoredEvent> {
@@ -102,6 +103,46 @@ pub async fn oversize_payload(bench: &PublisherBench) {
         // In time for what follows of its key.
         assert_eq!(valid.unwrap_err().kind(), ErrorKind::TooLarge);
     }
+}
+
+/// Case unsendable-hot-loop: events that can't be sent, refused by the server and over its limit, stand
+/// at the head of each batch. They get one answer a call and hold nobody up.
+pub async fn unsendable_hot_loop(bench: &PublisherBench) {
+    const GOOD: usize = 300;
+    const ROUNDS: usize = 3;
+    let topic = bench.topic().await;
+    let refusing = bench.refusing_topic().await;
+    let (publisher, over_limit) = match bench.harness().limited().await {
+        Some(limited) => {
+            let limit = limited.publisher.capabilities().message_bytes_max;
+            let bytes = limit.expect("a limited publisher names its limit") + 1;
+            let event = of_size(&topic, bytes, limited.message_len);
+            (limited.publisher, Some(event))
+        }
+        None => (bench.publisher().await, None),
+    };
+    for _ in 0..ROUNDS {
+        let refused = refusing.iter().map(|refusing| {
+            let builder = Event::new(refusing.as_str(), "T").key("refused");
+            stored(0, builder, Some(b"bad"))
+        });
+        let mut events: Vec<_> = refused.chain(over_limit.clone()).collect();
+        let bad = events.len();
+        events.extend((0..GOOD).map(|n| {
+            let builder = Event::new(topic.as_str(), "T").key(format!("k{n}"));
+            stored(n, builder, Some(b"good"))
+        }));
+        let started = Instant::now();
+        let outcomes = publish(&*publisher, &events).await;
+        assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+        for outcome in &outcomes[..bad] {
+            let error = outcome.error().expect("it can't be sent");
+            assert_ne!(error.failure_scope(), Scope::Destination, "{error}");
+        }
+        assert_delivered(&outcomes[bad..]);
+    }
+    let received = bench.consume(&topic, ROUNDS * GOOD).await;
+    assert_eq!(received.len(), ROUNDS * GOOD, "once each, and no bad one");
 }
 
 /// An event that the publisher counts as exactly so many bytes.
