@@ -22,7 +22,7 @@ use rdkafka::{
     client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer as _},
     message::{Header, OwnedHeaders},
-    producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer},
+    producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer},
     types::RDKafkaErrorCode,
 };
 use tokio::task::spawn_blocking;
@@ -37,6 +37,8 @@ pub(crate) struct Kafka {
     server: servers::Kafka,
     /// What the topic had when it was emptied: emptying it takes Kafka a while, so that it is left.
     before: usize,
+    /// The bare producer, kept as the publisher keeps its own.
+    bare: Arc<ThreadedProducer<Counter>>,
 }
 
 /// A record as the publisher writes it.
@@ -49,8 +51,13 @@ struct Record {
 impl Kafka {
     pub(crate) async fn start() -> Result<Self> {
         let server = servers::Kafka::start_for_load()?;
-        let kafka = Self { server, before: 0 };
-        let admin: AdminClient<DefaultClientContext> = kafka.client().create()?;
+        let bare = properties(&server).create_with_context(Counter::default())?;
+        let kafka = Self {
+            server,
+            before: 0,
+            bare: Arc::new(bare),
+        };
+        let admin: AdminClient<DefaultClientContext> = client(&kafka.server).create()?;
         let topic = NewTopic::new(TOPIC, PARTITIONS, TopicReplication::Fixed(1));
         let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
         for made in admin.create_topics([&topic], &options).await? {
@@ -64,14 +71,8 @@ impl Kafka {
         self.server.bootstrap()
     }
 
-    fn client(&self) -> ClientConfig {
-        let mut client = ClientConfig::new();
-        client.set("bootstrap.servers", self.server.bootstrap());
-        client
-    }
-
     async fn ends(&self) -> Result<usize> {
-        let client = self.client();
+        let client = client(&self.server);
         spawn_blocking(move || {
             let consumer: BaseConsumer = client.create()?;
             let mut ends = 0;
@@ -82,33 +83,39 @@ impl Kafka {
         })
         .await?
     }
+}
 
-    /// librdkafka's properties as the publisher sets them, except for its own connections' pace.
-    fn properties(&self) -> ClientConfig {
-        let usual = KafkaConfig::new(self.bootstrap());
-        let mut properties = self.client();
-        for (name, value) in [
-            ("enable.idempotence", "true".to_owned()),
-            ("acks", "all".to_owned()),
-            ("linger.ms", "1".to_owned()),
-            ("partitioner", "murmur2_random".to_owned()),
-            ("compression.type", "none".to_owned()),
-            ("socket.nagle.disable", "true".to_owned()),
-            ("batch.size", usual.batch_bytes_max.to_string()),
-            ("batch.num.messages", usual.in_flight_events_max.to_string()),
-            (
-                "queue.buffering.max.messages",
-                usual.in_flight_events_max.to_string(),
-            ),
-            (
-                "queue.buffering.max.kbytes",
-                (usual.in_flight_bytes_max / 1024).to_string(),
-            ),
-        ] {
-            properties.set(name, value);
-        }
-        properties
+fn client(server: &servers::Kafka) -> ClientConfig {
+    let mut client = ClientConfig::new();
+    client.set("bootstrap.servers", server.bootstrap());
+    client
+}
+
+/// librdkafka's properties as the publisher sets them, except for its own connections' pace.
+fn properties(server: &servers::Kafka) -> ClientConfig {
+    let usual = KafkaConfig::new(server.bootstrap());
+    let mut properties = client(server);
+    for (name, value) in [
+        ("enable.idempotence", "true".to_owned()),
+        ("acks", "all".to_owned()),
+        ("linger.ms", "1".to_owned()),
+        ("partitioner", "murmur2_random".to_owned()),
+        ("compression.type", "none".to_owned()),
+        ("socket.nagle.disable", "true".to_owned()),
+        ("batch.size", usual.batch_bytes_max.to_string()),
+        ("batch.num.messages", usual.in_flight_events_max.to_string()),
+        (
+            "queue.buffering.max.messages",
+            usual.in_flight_events_max.to_string(),
+        ),
+        (
+            "queue.buffering.max.kbytes",
+            (usual.in_flight_bytes_max / 1024).to_string(),
+        ),
+    ] {
+        properties.set(name, value);
     }
+    properties
 }
 
 #[async_trait]
@@ -140,7 +147,7 @@ impl Broker for Kafka {
     /// make it no faster.
     async fn bare(&self, events: &[StoredEvent], _window: Window) -> Result<Duration> {
         let records: Vec<Record> = events.iter().map(record).collect::<Result<_>>()?;
-        let producer = self.properties().create_with_context(Counter::default())?;
+        let producer = Arc::clone(&self.bare);
         spawn_blocking(move || {
             let started = Instant::now();
             send(&producer, &records)?;
@@ -200,6 +207,8 @@ fn send(producer: &ThreadedProducer<Counter>, records: &[Record]) -> Result<()> 
     /// How soon a full queue is tried again.
     const TICK: Duration = Duration::from_micros(200);
 
+    let counter = producer.context();
+    let before = counter.acknowledged.load(Ordering::Relaxed);
     for record in records {
         let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
         for (key, value) in &record.headers {
@@ -217,9 +226,8 @@ fn send(producer: &ThreadedProducer<Counter>, records: &[Record]) -> Result<()> 
             next = back;
         }
     }
-    let counter = rdkafka::producer::Producer::context(producer);
     let deadline = Instant::now() + PATIENCE;
-    while counter.acknowledged.load(Ordering::Relaxed) < records.len() {
+    while counter.acknowledged.load(Ordering::Relaxed) - before < records.len() {
         ensure!(
             counter.failed.load(Ordering::Relaxed) == 0,
             "a record failed"

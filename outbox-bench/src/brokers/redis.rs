@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ::redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, aio::MultiplexedConnection};
+use ::redis::{
+    AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo as _, aio::MultiplexedConnection,
+};
 use anyhow::Result;
 use async_trait::async_trait;
 use outbox_core::{Binding, Publisher, StoredEvent};
@@ -121,10 +123,13 @@ async fn send(
         let mut pipeline = ::redis::pipe();
         pipeline.atomic();
         for fields in entries {
-            let command = pipeline.cmd("XADD").arg(TOPIC).arg("*");
+            let bytes = fields.iter().map(|(name, value)| name.len() + value.len());
+            let mut command = Cmd::with_capacity(3 + 2 * fields.len(), 32 + bytes.sum::<usize>());
+            command.arg("XADD").arg(TOPIC).arg("*");
             for (name, value) in fields {
                 command.arg(name).arg(value);
             }
+            pipeline.add_command(command);
         }
         // An error of any entry is one here.
         pipeline.exec_async(&mut connection).await?;
