@@ -84,7 +84,7 @@ async fn measure(args: &RoutesArgs, servers: &Servers, all: &mut Brokers) -> Res
     for name in &args.down {
         let at = all.iter().position(|broker| broker.name() == name);
         let mut down = all.remove(at.context("a broker of this name")?);
-        down.stop()?;
+        down.server().stop()?;
         let mut pairs = Pairs::default();
         // The first warms the servers up.
         for pair in 0..=args.pairs {
@@ -94,7 +94,7 @@ async fn measure(args: &RoutesArgs, servers: &Servers, all: &mut Brokers) -> Res
                 pairs.push(&format!("{name} down"), three, four);
             }
         }
-        down.restart()?;
+        down.server().restart()?;
         all.push(down);
         report.downs.push(Down {
             down: name.clone(),

@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,7 +16,7 @@ use lapin::{
 };
 use outbox_amqp::{AmqpConfig, AmqpPublisher};
 use outbox_core::{Attribute, Binding, Encoding, Publisher, StoredEvent};
-use outbox_testkit::servers;
+use outbox_testkit::servers::{self, Server};
 
 use super::{Broker, Pairs, Window, in_lanes, payload};
 
@@ -124,20 +123,8 @@ impl Broker for Amqp {
         Ok(started.elapsed())
     }
 
-    fn pause(&self) -> io::Result<()> {
-        self.server.pause()
-    }
-
-    fn resume(&self) -> io::Result<()> {
-        self.server.resume()
-    }
-
-    fn stop(&mut self) -> io::Result<()> {
-        self.server.stop()
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.server.restart()
+    fn server(&mut self) -> &mut dyn Server {
+        &mut self.server
     }
 }
 

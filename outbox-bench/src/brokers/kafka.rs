@@ -1,7 +1,6 @@
 //! Kafka, one node, with a topic of 6 partitions.
 
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -15,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use outbox_core::{Binding, Publisher, StoredEvent};
 use outbox_kafka::{KafkaConfig, KafkaPublisher};
-use outbox_testkit::servers;
+use outbox_testkit::servers::{self, Server};
 use rdkafka::{
     ClientConfig, ClientContext,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
@@ -156,20 +155,8 @@ impl Broker for Kafka {
         .await?
     }
 
-    fn pause(&self) -> io::Result<()> {
-        self.server.pause()
-    }
-
-    fn resume(&self) -> io::Result<()> {
-        self.server.resume()
-    }
-
-    fn stop(&mut self) -> io::Result<()> {
-        self.server.stop()
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.server.restart()
+    fn server(&mut self) -> &mut dyn Server {
+        &mut self.server
     }
 }
 

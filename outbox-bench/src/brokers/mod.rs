@@ -5,11 +5,12 @@ mod kafka;
 mod nats;
 mod redis;
 
-use std::{future::Future, io, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use outbox_core::{Binding, Encoding, Publisher, StoredEvent};
+use outbox_testkit::servers::Server;
 
 pub(crate) use amqp::Amqp;
 pub(crate) use kafka::Kafka;
@@ -50,16 +51,7 @@ pub(crate) trait Broker: Send + Sync {
     /// events as a batch has slides over its part. What goes on the wire is written down before.
     async fn bare(&self, events: &[StoredEvent], window: Window) -> Result<Duration>;
 
-    /// SIGSTOP.
-    fn pause(&self) -> io::Result<()>;
-
-    /// SIGCONT.
-    fn resume(&self) -> io::Result<()>;
-
-    fn stop(&mut self) -> io::Result<()>;
-
-    /// Starts it again with its data.
-    fn restart(&mut self) -> io::Result<()>;
+    fn server(&mut self) -> &mut dyn Server;
 }
 
 /// The names of all, in the order in which they are measured.

@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     future::IntoFuture as _,
-    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,7 +20,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use outbox_core::{Binding, Publisher, StoredEvent};
 use outbox_nats::{NatsConfig, NatsPublisher};
-use outbox_testkit::servers;
+use outbox_testkit::servers::{self, Server};
 
 use super::{Broker, Pairs, Window, in_lanes, pairs, payload};
 
@@ -101,20 +100,8 @@ impl Broker for Nats {
         Ok(started.elapsed())
     }
 
-    fn pause(&self) -> io::Result<()> {
-        self.server.pause()
-    }
-
-    fn resume(&self) -> io::Result<()> {
-        self.server.resume()
-    }
-
-    fn stop(&mut self) -> io::Result<()> {
-        self.server.stop()
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.server.restart()
+    fn server(&mut self) -> &mut dyn Server {
+        &mut self.server
     }
 }
 

@@ -1,7 +1,6 @@
 //! Redis, with `appendfsync always`.
 
 use std::{
-    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,7 +12,7 @@ use anyhow::Result;
 use async_trait::async_trait;
 use outbox_core::{Binding, Publisher, StoredEvent};
 use outbox_redis::{RedisConfig, RedisPublisher};
-use outbox_testkit::servers;
+use outbox_testkit::servers::{self, Server};
 
 use super::{Broker, Pairs, Window, in_lanes, pairs};
 
@@ -82,20 +81,8 @@ impl Broker for Redis {
         Ok(started.elapsed())
     }
 
-    fn pause(&self) -> io::Result<()> {
-        self.server.pause()
-    }
-
-    fn resume(&self) -> io::Result<()> {
-        self.server.resume()
-    }
-
-    fn stop(&mut self) -> io::Result<()> {
-        self.server.stop()
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.server.restart()
+    fn server(&mut self) -> &mut dyn Server {
+        &mut self.server
     }
 }
 

@@ -136,14 +136,14 @@ pub(crate) async fn watch(
         end_mib: 0.0,
     };
     let (mut paused, mut stopped) = (of("paused"), of("stopped"));
-    broker.pause()?;
+    broker.server().pause()?;
     let hung = paused.run(&publisher, &batch, window).await;
-    broker.resume()?;
+    broker.server().resume()?;
     hung?;
     recover(&*publisher, &batch).await?;
-    broker.stop()?;
+    broker.server().stop()?;
     stopped.run(&publisher, &batch, window).await?;
-    broker.restart()?;
+    broker.server().restart()?;
     recover(&*publisher, &batch).await?;
     publisher.close(Duration::from_secs(1)).await;
     Ok([paused, stopped])

@@ -10,14 +10,7 @@ const DONE: &str = "SELECT count(*) FROM outbox.queue WHERE status = 'done'";
 fn tool(class: &str, arguments: &[&str]) -> String {
     let url = kafka_url();
     let broker = url.trim_start_matches("kafka://");
-    let mut tool = Kafka::tool(class).unwrap();
-    let output = tool
-        .args(["--bootstrap-server", broker])
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    Kafka::ask(broker, class, arguments).unwrap()
 }
 
 #[test]

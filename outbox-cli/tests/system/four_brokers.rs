@@ -41,7 +41,7 @@ async fn four_brokers_each_stopped_for_10_s_get_everything() {
     let per_write = EVENTS / brokers.len() / WRITES;
     let mut written: Vec<Event> = vec![];
     for stopped in 0..brokers.len() {
-        block_in_place(|| brokers[stopped].stop().unwrap());
+        block_in_place(|| brokers[stopped].server().stop().unwrap());
         let since = Instant::now();
         let before = written.len() / topics.len();
         place.until_count(&done(&topics[stopped]), before).await;
@@ -60,7 +60,7 @@ async fn four_brokers_each_stopped_for_10_s_get_everything() {
             };
             place.until_count(&done(topic), expected).await;
         }
-        block_in_place(|| brokers[stopped].restart().unwrap());
+        block_in_place(|| brokers[stopped].server().restart().unwrap());
         place
             .until_count(&done(&topics[stopped]), written.len() / topics.len())
             .await;

@@ -69,7 +69,11 @@ async fn brokers_down_for_20_s_burn_no_attempt_and_keep_order() {
         .await;
     }
 
-    block_in_place(|| brokers.iter_mut().for_each(|broker| broker.kill().unwrap()));
+    block_in_place(|| {
+        for broker in &mut brokers {
+            broker.server().kill().unwrap();
+        }
+    });
     until("pauses of all routes", async || {
         let log = relay.log();
         let paused = log.iter().filter(|line| line.contains("route paused"));

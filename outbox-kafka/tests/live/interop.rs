@@ -20,9 +20,8 @@ async fn the_console_consumer_shows_key_headers_and_value() {
     all_delivered(&publisher(&brokers).publish(&events).await);
     let lines = tokio::task::spawn_blocking(move || {
         let class = "org.apache.kafka.tools.consumer.ConsoleConsumer";
-        let mut consumer = Kafka::tool(class).unwrap();
-        consumer.args(["--bootstrap-server", &brokers, "--topic", &topic]);
-        consumer.args([
+        let mut arguments = vec!["--topic", &topic];
+        arguments.extend([
             "--from-beginning",
             "--max-messages",
             "2",
@@ -36,11 +35,9 @@ async fn the_console_consumer_shows_key_headers_and_value() {
             "key.separator=|",
             "headers.separator=;",
         ] {
-            consumer.args(["--formatter-property", property]);
+            arguments.extend(["--formatter-property", property]);
         }
-        let output = consumer.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        Kafka::ask(&brokers, class, &arguments).unwrap()
     });
     let text = lines.await.unwrap();
     let lines: Vec<_> = text.lines().collect();

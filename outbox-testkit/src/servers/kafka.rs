@@ -179,6 +179,27 @@ impl Kafka {
         Ok(command)
     }
 
+    /// Runs one of Kafka's own programs on these brokers, `host:port`, and returns what it printed. It takes
+    /// some seconds.
+    ///
+    /// # Errors
+    /// As [`tool`](Self::tool), or the program's own words.
+    pub fn ask(brokers: &str, class: &str, arguments: &[&str]) -> io::Result<String> {
+        let mut tool = Self::tool(class)?;
+        let output = tool
+            .args(["--bootstrap-server", brokers])
+            .args(arguments)
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(said);
+        }
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!(
+            "{class} {arguments:?}: {said} {complaint}"
+        )))
+    }
+
     fn settings_file(&self) -> PathBuf {
         self.folder.path().join("server.properties")
     }

@@ -8,13 +8,13 @@ mod kafka;
 mod nats;
 mod postgres;
 mod process;
-
 mod redis;
+mod server;
 
 pub use amqp::RabbitMq;
 pub use clock::FakeClock;
 pub use kafka::Kafka;
 pub use nats::Nats;
 pub use postgres::Postgres;
-
 pub use redis::Redis;
+pub use server::Server;

@@ -1,7 +1,5 @@
 //! Queues of RabbitMQ.
 
-use std::io;
-
 use async_trait::async_trait;
 use lapin::{
     Channel, Connection, ConnectionProperties,
@@ -9,7 +7,10 @@ use lapin::{
     options::{BasicGetOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
-use outbox_testkit::{invariants::Sighting, servers::RabbitMq};
+use outbox_testkit::{
+    invariants::Sighting,
+    servers::{RabbitMq, Server},
+};
 
 use super::{Broker, sighting};
 
@@ -73,15 +74,7 @@ impl Broker for Queues {
         }
     }
 
-    fn kill(&mut self) -> io::Result<()> {
-        self.0.kill()
-    }
-
-    fn stop(&mut self) -> io::Result<()> {
-        self.0.stop()
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.0.restart()
+    fn server(&mut self) -> &mut dyn Server {
+        &mut self.0
     }
 }

@@ -1,9 +1,10 @@
 //! Topics of Kafka, by its own tools.
 
-use std::io;
-
 use async_trait::async_trait;
-use outbox_testkit::{invariants::Sighting, servers::Kafka};
+use outbox_testkit::{
+    invariants::Sighting,
+    servers::{Kafka, Server},
+};
 use tokio::task::block_in_place;
 
 use super::{Broker, sighting};
@@ -12,11 +13,8 @@ pub(super) struct Topics(pub(super) Kafka);
 
 impl Topics {
     fn tool(&self, class: &str, arguments: &[&str]) -> String {
-        let mut tool = Kafka::tool(&format!("org.apache.kafka.tools.{class}")).unwrap();
-        tool.args(["--bootstrap-server", &self.0.bootstrap()]);
-        let output = block_in_place(|| tool.args(arguments).output().unwrap());
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        let class = format!("org.apache.kafka.tools.{class}");
+        block_in_place(|| Kafka::ask(&self.0.bootstrap(), &class, arguments).unwrap())
     }
 }
 
@@ -60,15 +58,7 @@ impl Broker for Topics {
         records.map(record).collect()
     }
 
-    fn kill(&mut self) -> io::Result<()> {
-        self.0.kill()
-    }
-
-    fn stop(&mut self) -> io::Result<()> {
-        self.0.stop()
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.0.restart()
+    fn server(&mut self) -> &mut dyn Server {
+        &mut self.0
     }
 }

@@ -6,12 +6,13 @@ mod nats;
 mod redis;
 mod webhook;
 
-use std::io;
-
 use async_trait::async_trait;
 use bytes::Bytes;
 use outbox_core::Headers;
-use outbox_testkit::{invariants::Sighting, servers};
+use outbox_testkit::{
+    invariants::Sighting,
+    servers::{self, Server},
+};
 
 use super::Settings;
 
@@ -29,14 +30,7 @@ pub(crate) trait Broker: Send {
     /// What a consumer finds, in the broker's order.
     async fn read(&mut self, topic: &str) -> Vec<Sighting>;
 
-    /// SIGKILL.
-    fn kill(&mut self) -> io::Result<()>;
-
-    /// Stops it in good order.
-    fn stop(&mut self) -> io::Result<()>;
-
-    /// Starts it again with what it had.
-    fn restart(&mut self) -> io::Result<()>;
+    fn server(&mut self) -> &mut dyn Server;
 }
 
 /// One of each that the network has a server of; they start side by side.
@@ -55,7 +49,7 @@ pub(crate) fn servers() -> Vec<Box<dyn Broker>> {
 pub(crate) fn restart(brokers: &mut [Box<dyn Broker>]) {
     std::thread::scope(|scope| {
         for broker in brokers {
-            scope.spawn(|| broker.restart().unwrap());
+            scope.spawn(|| broker.server().restart().unwrap());
         }
     });
 }

@@ -1,11 +1,12 @@
 //! Streams of NATS.
 
-use std::io;
-
 use async_nats::jetstream::{self, consumer, stream};
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use outbox_testkit::{invariants::Sighting, servers::Nats};
+use outbox_testkit::{
+    invariants::Sighting,
+    servers::{Nats, Server},
+};
 
 use super::{Broker, sighting};
 
@@ -69,15 +70,7 @@ impl Broker for Streams {
         }
     }
 
-    fn kill(&mut self) -> io::Result<()> {
-        self.0.kill()
-    }
-
-    fn stop(&mut self) -> io::Result<()> {
-        self.0.stop()
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.0.restart()
+    fn server(&mut self) -> &mut dyn Server {
+        &mut self.0
     }
 }

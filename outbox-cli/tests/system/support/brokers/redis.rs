@@ -1,9 +1,10 @@
 //! Streams of Redis.
 
-use std::io;
-
 use async_trait::async_trait;
-use outbox_testkit::{invariants::Sighting, servers::Redis};
+use outbox_testkit::{
+    invariants::Sighting,
+    servers::{Redis, Server},
+};
 
 use super::Broker;
 use crate::support::read;
@@ -28,15 +29,7 @@ impl Broker for Streams {
         entries.iter().map(|entry| entry.sighting(topic)).collect()
     }
 
-    fn kill(&mut self) -> io::Result<()> {
-        self.0.kill()
-    }
-
-    fn stop(&mut self) -> io::Result<()> {
-        self.0.stop()
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.0.restart()
+    fn server(&mut self) -> &mut dyn Server {
+        &mut self.0
     }
 }

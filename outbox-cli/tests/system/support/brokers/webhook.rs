@@ -4,7 +4,7 @@ use std::io;
 
 use async_trait::async_trait;
 use axum::{http::StatusCode, response::IntoResponse as _};
-use outbox_testkit::{Port, invariants::Sighting};
+use outbox_testkit::{Port, invariants::Sighting, servers::Server};
 
 use super::{Broker, sighting};
 use crate::receiver::{Arrived, Receiver};
@@ -52,6 +52,12 @@ impl Broker for Hooks {
         .collect()
     }
 
+    fn server(&mut self) -> &mut dyn Server {
+        self
+    }
+}
+
+impl Server for Hooks {
     fn kill(&mut self) -> io::Result<()> {
         if let Some(receiver) = self.receiver.take() {
             self.before.extend(receiver.end());
@@ -70,5 +76,12 @@ impl Broker for Hooks {
         });
         self.receiver = Some(receiver);
         Ok(())
+    }
+    fn pause(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn resume(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
