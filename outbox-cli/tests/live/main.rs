@@ -16,6 +16,7 @@ mod logs;
 mod nats;
 mod partitions;
 mod purge;
+#[allow(dead_code, reason = "each test program needs a part of it")]
 #[path = "../shared/receiver.rs"]
 mod receiver;
 #[cfg(feature = "otlp")]

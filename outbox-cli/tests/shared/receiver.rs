@@ -15,14 +15,12 @@ use axum::{Router, body::Bytes, http::HeaderMap, response::Response};
 /// A request and when it came.
 #[derive(Clone)]
 pub(crate) struct Arrived {
-    #[allow(dead_code, reason = "not every test asks when")]
     pub(crate) at: Instant,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
 impl Arrived {
-    #[allow(dead_code, reason = "not every test binary asks for single headers")]
     pub(crate) fn text(&self, name: &str) -> &str {
         self.headers[name].to_str().unwrap()
     }
@@ -38,7 +36,6 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     /// Answers each request by its number, from 0.
-    #[allow(dead_code, reason = "not every test binary lets it choose its port")]
     pub(crate) fn start(
         answer: impl Fn(usize, &Arrived) -> Response + Send + Sync + 'static,
     ) -> Self {
@@ -86,7 +83,6 @@ impl Receiver {
         }
     }
 
-    #[allow(dead_code, reason = "not every test binary stops one")]
     pub(crate) fn end(self) -> Vec<Arrived> {
         let arrived = Arc::clone(&self.arrived);
         // Nothing is answered any more from here on.
@@ -94,7 +90,6 @@ impl Receiver {
         arrived.lock().unwrap().clone()
     }
 
-    #[allow(dead_code, reason = "not every test binary lets it choose its port")]
     pub(crate) fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }

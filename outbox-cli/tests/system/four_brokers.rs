@@ -1,10 +1,10 @@
 //! One outbox, four brokers by route, and each in turn stopped: what goes to the others flows, and
 //! everything arrives.
 
-use std::{io::Write as _, time::Duration};
+use std::time::Duration;
 
 use outbox_core::Event;
-use outbox_testkit::invariants::{History, KeyOrder, check};
+use outbox_testkit::invariants::KeyOrder;
 use tokio::{task::block_in_place, time::Instant};
 
 use crate::support::{Place, Settings, brokers};
@@ -29,10 +29,7 @@ fn events(topics: &[String], first: usize, count: usize) -> Vec<Event> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_brokers_each_stopped_for_10_s_get_everything() {
     let mut brokers = block_in_place(brokers::servers);
-    let topics: Vec<_> = brokers.iter().map(|b| brokers::topic(b.as_ref())).collect();
-    for (broker, topic) in brokers.iter_mut().zip(&topics) {
-        broker.prepare(topic).await;
-    }
+    let topics = brokers::prepare(&mut brokers).await;
     let place = Place::shared().await;
     let settings = Settings::relay().set("store.url", place.url());
     let relay = brokers::routed(settings, &brokers).started().await;
@@ -70,17 +67,5 @@ async fn four_brokers_each_stopped_for_10_s_get_everything() {
     assert_eq!(place.count(burnt).await, 0, "no attempt is burnt");
     relay.stop().await;
 
-    for (broker, topic) in brokers.iter_mut().zip(&topics) {
-        let of_topic = written.iter().filter(|event| event.topic() == topic);
-        let history = History {
-            committed: of_topic.cloned().collect(),
-            seen: broker.read(topic).await,
-            ..History::default()
-        };
-        let report = check(&history, KeyOrder::Unordered);
-        let report = report.unwrap_or_else(|wrong| panic!("{topic}: {wrong}"));
-        // Past the test harness, which shows only what failed.
-        let line = format!("four brokers, {topic}: {report}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    }
+    brokers::assert_all_there("four brokers", &mut brokers, &written, KeyOrder::Unordered).await;
 }

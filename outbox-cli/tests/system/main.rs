@@ -9,6 +9,7 @@ mod end_to_end;
 mod four_brokers;
 mod outage;
 mod poison;
+#[allow(dead_code, reason = "each test program needs a part of it")]
 #[path = "../shared/receiver.rs"]
 mod receiver;
 mod routes;

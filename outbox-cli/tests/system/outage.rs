@@ -2,7 +2,6 @@
 //! the order of each key stands.
 
 use std::{
-    io::Write as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +10,7 @@ use std::{
 };
 
 use outbox_core::Event;
-use outbox_testkit::invariants::{History, KeyOrder, check};
+use outbox_testkit::invariants::KeyOrder;
 use tokio::task::block_in_place;
 
 use crate::support::{File, Settings, brokers, until};
@@ -49,10 +48,7 @@ async fn write(file: &File, topics: &[String], stop: &AtomicBool) -> Vec<Event> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn brokers_down_for_20_s_burn_no_attempt_and_keep_order() {
     let mut brokers = block_in_place(brokers::all);
-    let topics: Vec<_> = brokers.iter().map(|b| brokers::topic(b.as_ref())).collect();
-    for (broker, topic) in brokers.iter_mut().zip(&topics) {
-        broker.prepare(topic).await;
-    }
+    let topics = brokers::prepare(&mut brokers).await;
     let settings = brokers::routed(Settings::relay(), &brokers);
     let file = Arc::new(File::new(settings.set("relay.batch_events_max", "25")));
     let relay = file.settings.started().await;
@@ -101,18 +97,9 @@ async fn brokers_down_for_20_s_burn_no_attempt_and_keep_order() {
     assert!(exceptions.abs() < 0.5, "{exceptions} exceptions to I5");
     relay.stop().await;
 
-    for (broker, topic) in brokers.iter_mut().zip(&topics) {
-        let of_topic = written.iter().filter(|event| event.topic() == topic);
-        let history = History {
-            committed: of_topic.cloned().collect(),
-            seen: broker.read(topic).await,
-            ..History::default()
-        };
-        let report = check(&history, KeyOrder::Hold);
-        let report = report.unwrap_or_else(|wrong| panic!("{topic}: {wrong}"));
-        // Past the test harness, which shows only what failed.
-        let line = format!("20 s outage, {topic}: {report}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
+    let reports =
+        brokers::assert_all_there("20 s outage", &mut brokers, &written, KeyOrder::Hold).await;
+    for (topic, report) in reports {
         assert!(report.duplicates <= IN_FLIGHT_MAX, "{topic}: {report}");
     }
 }

@@ -6,11 +6,13 @@ mod nats;
 mod redis;
 mod webhook;
 
+use std::io::Write as _;
+
 use async_trait::async_trait;
 use bytes::Bytes;
-use outbox_core::Headers;
+use outbox_core::{Event, Headers};
 use outbox_testkit::{
-    invariants::Sighting,
+    invariants::{History, KeyOrder, Report, Sighting, check},
     servers::{self, Server},
 };
 
@@ -62,8 +64,45 @@ pub(crate) fn all() -> Vec<Box<dyn Broker>> {
 }
 
 /// The topic that the broker has in these tests.
-pub(crate) fn topic(broker: &dyn Broker) -> String {
+fn topic(broker: &dyn Broker) -> String {
     format!("to.{}", broker.name())
+}
+
+/// Makes what takes the events of each; gives their topics.
+pub(crate) async fn prepare(brokers: &mut [Box<dyn Broker>]) -> Vec<String> {
+    let mut topics = vec![];
+    for broker in brokers {
+        let topic = topic(broker.as_ref());
+        broker.prepare(&topic).await;
+        topics.push(topic);
+    }
+    topics
+}
+
+/// Each must have got what was written for it, as the checker judges it. Tells how each fared, and gives
+/// it by topic.
+pub(crate) async fn assert_all_there(
+    test: &str,
+    brokers: &mut [Box<dyn Broker>],
+    written: &[Event],
+    order: KeyOrder,
+) -> Vec<(String, Report)> {
+    let mut reports = vec![];
+    for broker in brokers {
+        let topic = topic(broker.as_ref());
+        let of_topic = written.iter().filter(|event| event.topic() == topic);
+        let history = History {
+            committed: of_topic.cloned().collect(),
+            seen: broker.read(&topic).await,
+            ..History::default()
+        };
+        let report = check(&history, order).unwrap_or_else(|wrong| panic!("{topic}: {wrong}"));
+        // Past the test harness, which shows only what failed.
+        let line = format!("{test}, {topic}: {report}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        reports.push((topic, report));
+    }
+    reports
 }
 
 /// A relay with a route to each of them, named as the broker, that answers an outage within a second.
