@@ -10,10 +10,7 @@ use outbox_testkit::publisher_suite::{Limited, PublisherGates, PublisherHarness,
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::Mutex;
 
-use crate::{
-    support::{Client, Message, configured, shared_url, unique},
-    waiting::address,
-};
+use crate::support::{Client, Message, address, configured, shared_url, unique};
 
 const PAYLOAD_BYTES_MAX: usize = 200_000;
 /// Headers that are the event's own fields, and what a quorum queue adds to what was read before.

@@ -1,6 +1,6 @@
 //! Events, queues and connections for the tests.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use futures::StreamExt as _;
 use lapin::{
@@ -22,6 +22,13 @@ use tokio::time::timeout;
 /// The shared server.
 pub(crate) fn shared_url() -> String {
     publishing::shared_url("OUTBOX_TEST_AMQP_URL")
+}
+
+/// The shared server's address.
+pub(crate) fn address() -> SocketAddr {
+    let url = shared_url();
+    let address = url.trim_start_matches("amqp://").split('/').next().unwrap();
+    address.rsplit('@').next().unwrap().parse().unwrap()
 }
 
 pub(crate) fn publisher(url: &str) -> AmqpPublisher {

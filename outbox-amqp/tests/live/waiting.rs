@@ -2,7 +2,6 @@
 //! before the shared server.
 
 use std::{
-    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,15 +16,9 @@ use outbox_testkit::{
 use tokio::time::sleep;
 
 use crate::support::{
-    Client, all_delivered, configured, failed, numbers, publish_all, shared_url, unique, unknown,
+    Client, address, all_delivered, configured, failed, numbers, publish_all, shared_url, unique,
+    unknown,
 };
-
-/// The shared server's address.
-pub(crate) fn address() -> SocketAddr {
-    let url = shared_url();
-    let address = url.trim_start_matches("amqp://").split('/').next().unwrap();
-    address.rsplit('@').next().unwrap().parse().unwrap()
-}
 
 /// A queue with one message, and a publisher that has sent it through a proxy.
 struct Place {
