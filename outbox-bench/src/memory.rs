@@ -55,12 +55,16 @@ pub(crate) async fn peak(
             break;
         }
     }
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .context("no VmHWM")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    let peak = of_process(pid, "VmHWM:")?;
     relay.kill().await?;
+    Ok(peak)
+}
+
+/// What the system says of the process's memory under this name, in bytes.
+pub(crate) fn of_process(pid: u32, name: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let line = line.with_context(|| format!("no {name}"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib * 1024)
 }

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use async_trait::async_trait;
 use bytes::Bytes;
 use lapin::{
-    BasicProperties, Channel, Connection, ConnectionProperties, PublisherConfirm,
+    BasicProperties, Channel, Connection, ConnectionProperties, PublisherConfirm, Queue,
     options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions},
     types::{AMQPValue, FieldTable, LongString},
 };
@@ -41,17 +41,20 @@ impl Amqp {
     pub(crate) async fn start() -> Result<Self> {
         let server = servers::RabbitMq::start()?;
         let amqp = Self { server };
-        let connection = amqp.connect().await?;
-        let channel = connection.create_channel().await?;
-        let options = QueueDeclareOptions {
+        amqp.queue(QueueDeclareOptions {
             durable: true,
             ..QueueDeclareOptions::default()
-        };
-        let arguments = FieldTable::default();
-        channel
-            .queue_declare(TOPIC.into(), options, arguments)
-            .await?;
+        })
+        .await?;
         Ok(amqp)
+    }
+
+    /// Declares the queue; the server tells how many messages it has.
+    async fn queue(&self, options: QueueDeclareOptions) -> Result<Queue> {
+        let connection = self.connect().await?;
+        let channel = connection.create_channel().await?;
+        let declared = channel.queue_declare(TOPIC.into(), options, FieldTable::default());
+        Ok(declared.await?)
     }
 
     async fn connect(&self) -> Result<Connection> {
@@ -85,16 +88,11 @@ impl Broker for Amqp {
     }
 
     async fn stored(&self) -> Result<usize> {
-        let connection = self.connect().await?;
-        let channel = connection.create_channel().await?;
-        let options = QueueDeclareOptions {
+        let passive = QueueDeclareOptions {
             passive: true,
             ..QueueDeclareOptions::default()
         };
-        let arguments = FieldTable::default();
-        let queue = channel
-            .queue_declare(TOPIC.into(), options, arguments)
-            .await?;
+        let queue = self.queue(passive).await?;
         Ok(usize::try_from(queue.message_count())?)
     }
 
@@ -102,20 +100,19 @@ impl Broker for Amqp {
     async fn bare(&self, events: &[StoredEvent], window: Window) -> Result<Duration> {
         let messages: Vec<Message> = events.iter().map(message).collect::<Result<_>>()?;
         let connection = self.connect().await?;
-        let mut channels = VecDeque::new();
+        let mut channels = Vec::new();
         for _ in 0..window.lanes {
             let channel = connection.create_channel().await?;
             channel
                 .confirm_select(ConfirmSelectOptions::default())
                 .await?;
-            channels.push_back(channel);
+            channels.push(channel);
         }
-        let channels = std::sync::Mutex::new(channels);
         let started = Instant::now();
         in_lanes(messages, window.lanes, |part| {
-            let channel = channels.lock().ok().and_then(|mut free| free.pop_front());
+            let channel = channels.pop();
             async move {
-                let channel = anyhow::Context::context(channel, "no channel for a lane")?;
+                let channel = channel.context("no channel for a lane")?;
                 send(&channel, part, window.batch).await
             }
         })
@@ -143,8 +140,7 @@ fn message(event: &StoredEvent) -> Result<Message> {
     if let Some(key) = &event.key {
         headers.push(("outbox-key".to_owned(), key.clone().into()));
     }
-    let own = event.headers.iter();
-    headers.extend(own.map(|(name, value)| (name.to_owned(), value.to_vec())));
+    headers.extend(super::headers(event));
     Ok(Message {
         id: event.id.to_string(),
         event_type: event.event_type.clone(),

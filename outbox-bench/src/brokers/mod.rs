@@ -84,14 +84,25 @@ pub(crate) fn check_names(names: &[String]) -> Result<()> {
 /// Names and values, as they go on the wire.
 type Pairs = Vec<(String, Vec<u8>)>;
 
-/// The attributes of an event and then its own headers.
-fn pairs(event: &StoredEvent, binding: Binding) -> Result<Pairs> {
+/// The attributes of an event.
+fn attributes(event: &StoredEvent, binding: Binding) -> Result<Pairs> {
     let mut pairs = Pairs::new();
     Encoding::Plain.attributes(event, binding, |_, name, value| {
         pairs.push((name.to_owned(), value.into()));
     })?;
+    Ok(pairs)
+}
+
+/// Its own headers.
+fn headers(event: &StoredEvent) -> impl Iterator<Item = (String, Vec<u8>)> + '_ {
     let own = event.headers.iter();
-    pairs.extend(own.map(|(name, value)| (name.to_owned(), value.to_vec())));
+    own.map(|(name, value)| (name.to_owned(), value.to_vec()))
+}
+
+/// The attributes of an event and then its own headers.
+fn pairs(event: &StoredEvent, binding: Binding) -> Result<Pairs> {
+    let mut pairs = attributes(event, binding)?;
+    pairs.extend(headers(event));
     Ok(pairs)
 }
 
@@ -100,7 +111,11 @@ fn payload(event: &StoredEvent) -> bytes::Bytes {
 }
 
 /// Gives each lane its part of the messages and waits for all.
-async fn in_lanes<M, F>(messages: Vec<M>, lanes: usize, lane: impl Fn(Vec<M>) -> F) -> Result<()>
+async fn in_lanes<M, F>(
+    messages: Vec<M>,
+    lanes: usize,
+    mut lane: impl FnMut(Vec<M>) -> F,
+) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {

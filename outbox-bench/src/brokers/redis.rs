@@ -14,7 +14,7 @@ use outbox_core::{Binding, Publisher, StoredEvent};
 use outbox_redis::{RedisConfig, RedisPublisher};
 use outbox_testkit::servers::{self, Server};
 
-use super::{Broker, Pairs, Window, in_lanes, pairs};
+use super::{Broker, Pairs, Window, attributes, in_lanes};
 
 const TOPIC: &str = "bench-redis";
 
@@ -92,10 +92,7 @@ fn fields(event: &StoredEvent) -> Result<Pairs> {
     if let Some(key) = &event.key {
         fields.push(("key".to_owned(), key.clone().into()));
     }
-    let attributes = pairs(event, Binding::Kafka)?;
-    let own = event.headers.len();
-    let count = attributes.len() - own;
-    fields.extend(attributes.into_iter().take(count));
+    fields.extend(attributes(event, Binding::Kafka)?);
     let headers = serde_json::to_vec(&event.headers.to_json())?;
     fields.push(("headers".to_owned(), headers));
     Ok(fields)

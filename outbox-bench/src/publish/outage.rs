@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use futures::future::join_all;
 use outbox_core::{Outcome, Publisher, StoredEvent};
 use serde::Serialize;
@@ -16,7 +16,10 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::events;
-use crate::brokers::{Broker, Window};
+use crate::{
+    brokers::{Broker, Window},
+    memory,
+};
 
 /// The deadline of a call, so short that there are many.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -164,12 +167,6 @@ async fn recover(publisher: &dyn Publisher, batch: &[StoredEvent]) -> Result<()>
 
 /// What this process has in memory.
 fn resident_mib() -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line
-        .context("no VmRSS")?
-        .trim()
-        .trim_end_matches("kB")
-        .trim();
-    Ok(kib.parse::<f64>()? / 1024.0)
+    let bytes = memory::of_process(std::process::id(), "VmRSS:")?;
+    Ok(bytes as f64 / f64::from(1 << 20))
 }
