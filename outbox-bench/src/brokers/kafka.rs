@@ -26,7 +26,7 @@ use rdkafka::{
 };
 use tokio::task::spawn_blocking;
 
-use super::{Broker, Pairs, Window, pairs, payload};
+use super::{Broker, Other, Pairs, Window, pairs, payload};
 
 const TOPIC: &str = "bench-kafka";
 const PARTITIONS: i32 = 6;
@@ -153,6 +153,35 @@ impl Broker for Kafka {
             Ok(started.elapsed())
         })
         .await?
+    }
+
+    /// The bare loop keeps as much under way as one producer holds, however small the relay's
+    /// batches are; so the second row does as well.
+    fn windows(&self, usual: Window) -> Vec<Window> {
+        let held = KafkaConfig::new(self.bootstrap()).in_flight_events_max;
+        let batch = held / usual.lanes;
+        vec![usual, Window { batch, ..usual }]
+    }
+
+    async fn others(&mut self, events: usize) -> Result<Vec<Other>> {
+        const NONE: &[&str] = &[];
+        const LARGE: &[&str] = &["batch.size=262144", "linger.ms=5"];
+        // Its compilers need some seconds to warm up.
+        let records = 5 * events;
+        let mut others = Vec::new();
+        for (client, properties) in [
+            ("Java's ProducerPerformance", NONE),
+            ("the same, batches of 256 KiB, 5 ms", LARGE),
+        ] {
+            let brokers = self.bootstrap();
+            let measure =
+                move || servers::Kafka::producer_performance(&brokers, TOPIC, records, properties);
+            others.push(Other {
+                client,
+                events_per_second: spawn_blocking(measure).await??,
+            });
+        }
+        Ok(others)
     }
 
     fn server(&mut self) -> &mut dyn Server {

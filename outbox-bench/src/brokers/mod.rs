@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use outbox_core::{Binding, Encoding, Publisher, StoredEvent};
 use outbox_testkit::servers::Server;
+use serde::Serialize;
 
 pub(crate) use amqp::Amqp;
 pub(crate) use kafka::Kafka;
@@ -27,6 +28,13 @@ pub(crate) struct Window {
     pub(crate) lanes: usize,
     /// Events of a batch.
     pub(crate) batch: usize,
+}
+
+/// How fast another client was on the same broker.
+#[derive(Serialize)]
+pub(crate) struct Other {
+    pub(crate) client: &'static str,
+    pub(crate) events_per_second: f64,
 }
 
 /// A broker with one topic, which is there from the start.
@@ -50,6 +58,18 @@ pub(crate) trait Broker: Send + Sync {
     /// same bytes on the wire, and returns how long that took. In each lane a window of as many
     /// events as a batch has slides over its part. What goes on the wire is written down before.
     async fn bare(&self, events: &[StoredEvent], window: Window) -> Result<Duration>;
+
+    /// What the publisher has under way, a row each; `usual` is a relay's. The bar is for the last,
+    /// where the bare driver has as much.
+    fn windows(&self, usual: Window) -> Vec<Window> {
+        vec![usual]
+    }
+
+    /// Runs clients in other languages, so that they can be printed beside. Once each: a start
+    /// of theirs takes long.
+    async fn others(&mut self, _events: usize) -> Result<Vec<Other>> {
+        Ok(Vec::new())
+    }
 
     fn server(&mut self) -> &mut dyn Server;
 }

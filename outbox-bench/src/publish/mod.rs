@@ -13,7 +13,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::{
-    brokers::{self, Broker, Window},
+    brokers::{self, Broker, Other, Window},
     fill,
     pairs::{Compared, Pairs},
 };
@@ -27,7 +27,7 @@ pub(crate) struct PublishArgs {
     /// Events of each half of a pair.
     #[arg(long, default_value_t = 200_000)]
     events: usize,
-    /// Pairs of (bare driver, publisher) for each broker.
+    /// Pairs of (bare driver, publisher) for each row.
     #[arg(long, default_value_t = 5)]
     pairs: usize,
     /// Seconds that each broker is paused, and then stopped, while the memory is watched; 0 leaves
@@ -38,16 +38,18 @@ pub(crate) struct PublishArgs {
 
 #[derive(Serialize)]
 struct Report {
-    lanes: usize,
-    batch_events: usize,
     events: usize,
     rates: Vec<Rates>,
+    others: Vec<Other>,
     outages: Vec<Outage>,
 }
 
+/// A row: what one publisher had under way, and how fast that was.
 #[derive(Serialize)]
 struct Rates {
     broker: &'static str,
+    lanes: usize,
+    batch_events: usize,
     #[serde(flatten)]
     compared: Compared,
 }
@@ -56,15 +58,14 @@ pub(crate) async fn run(args: PublishArgs) -> Result<()> {
     brokers::check_names(&args.only)?;
     ensure!(args.events > 0, "no events to measure with");
     // What a relay with the usual settings has under way: a batch in each lane.
-    let window = Window {
+    let usual = Window {
         lanes: PgConfig::new("").workers,
         batch: RelayConfig::default().batch_events_max,
     };
     let mut report = Report {
-        lanes: window.lanes,
-        batch_events: window.batch,
         events: args.events,
         rates: Vec::new(),
+        others: Vec::new(),
         outages: Vec::new(),
     };
     // Memory first: what the rates leave to the allocator would hide what an outage takes.
@@ -72,28 +73,36 @@ pub(crate) async fn run(args: PublishArgs) -> Result<()> {
         let duration = Duration::from_secs(args.outage_seconds);
         for name in &args.only {
             let mut broker = brokers::start(name).await?;
-            let outages = outage::watch(&mut *broker, window, duration).await?;
+            let outages = outage::watch(&mut *broker, usual, duration).await?;
             report.outages.extend(outages);
         }
     }
     if args.pairs > 0 {
         for name in &args.only {
             let mut broker = brokers::start(name).await?;
-            report.rates.push(Rates {
-                broker: broker.name(),
-                compared: rates(&args, &mut *broker, window).await?,
-            });
+            for window in broker.windows(usual) {
+                report.rates.push(Rates {
+                    broker: broker.name(),
+                    lanes: window.lanes,
+                    batch_events: window.batch,
+                    compared: rates(&args, &mut *broker, window).await?,
+                });
+            }
+            report.others.extend(broker.others(args.events).await?);
         }
     }
     print(&report);
     Ok(())
 }
 
-/// Alternating pairs after one that warms the server up and is not counted.
+/// Pairs at the start that are not counted: the server's compilers are at work.
+const WARM_UP_PAIRS: usize = 2;
+
+/// Alternating pairs.
 async fn rates(args: &PublishArgs, broker: &mut dyn Broker, window: Window) -> Result<Compared> {
     let publisher = broker.publisher(brokers::PUBLISH_TIMEOUT)?;
     let mut pairs = Pairs::default();
-    for pair in 0..=args.pairs {
+    for pair in 0..WARM_UP_PAIRS + args.pairs {
         let mut rates = [0.0; 2];
         for (half, rate) in rates.iter_mut().enumerate() {
             broker.clear().await?;
@@ -112,7 +121,7 @@ async fn rates(args: &PublishArgs, broker: &mut dyn Broker, window: Window) -> R
                 args.events
             );
         }
-        if pair > 0 {
+        if pair >= WARM_UP_PAIRS {
             pairs.push(broker.name(), rates[0], rates[1]);
         }
     }
@@ -133,13 +142,20 @@ fn events(topic: &str, count: usize) -> Result<Vec<StoredEvent>> {
 fn print(report: &Report) {
     if !report.rates.is_empty() {
         println!(
-            "publishers, {} events of about 350 bytes, acknowledged, {} batches of {} under way, beside the bare drivers; median (min–max)",
-            report.events, report.lanes, report.batch_events
+            "publishers, {} events of about 350 bytes, acknowledged, batches under way × their events, beside the bare drivers; median (min–max)",
+            report.events
         );
         println!("{}", Compared::head("broker", "ratio (bar ≥ 0.8)"));
     }
     for rates in &report.rates {
-        println!("{}", rates.compared.row(rates.broker));
+        let name = format!("{} {}×{}", rates.broker, rates.lanes, rates.batch_events);
+        println!("{}", rates.compared.row(&name));
+    }
+    for other in &report.others {
+        println!(
+            "beside it, {}: {:.0} events/s",
+            other.client, other.events_per_second
+        );
     }
     if !report.outages.is_empty() {
         println!("{}", Outage::head());

@@ -132,7 +132,7 @@ impl Kafka {
         // The log of the run before says "started" too.
         let before = fs::metadata(&log).map_or(0, |data| data.len());
         let before = usize::try_from(before).unwrap_or(usize::MAX);
-        let mut command = java(&self.jars, self.folder.path());
+        let mut command = java_with_log(&self.jars, self.folder.path());
         command.args(self.machine);
         command.arg("kafka.Kafka").arg(self.settings_file());
         let mut process = Process::start(&mut command, &log)?;
@@ -172,9 +172,7 @@ impl Kafka {
     /// # Errors
     /// No jars; the message names the variable to set.
     pub fn tool(class_or_source: &str) -> io::Result<Command> {
-        let jars = find::kafka()?;
-        let mut command = Command::new("java");
-        command.arg("-cp").arg(jars.join("*"));
+        let mut command = java(&find::kafka()?);
         command.arg("-XX:TieredStopAtLevel=1").arg(class_or_source);
         Ok(command)
     }
@@ -186,18 +184,35 @@ impl Kafka {
     /// As [`tool`](Self::tool), or the program's own words.
     pub fn ask(brokers: &str, class: &str, arguments: &[&str]) -> io::Result<String> {
         let mut tool = Self::tool(class)?;
-        let output = tool
-            .args(["--bootstrap-server", brokers])
-            .args(arguments)
-            .output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() {
-            return Ok(said);
-        }
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        Err(io::Error::other(format!(
-            "{class} {arguments:?}: {said} {complaint}"
-        )))
+        tool.args(["--bootstrap-server", brokers]).args(arguments);
+        said(&mut tool)
+    }
+
+    /// Sends so many records of 350 bytes by Kafka's `ProducerPerformance`, acknowledged by all, with
+    /// these properties (`linger.ms=5`) of the Java client, and returns how many a second it told.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask), or no rate in what it printed.
+    pub fn producer_performance(
+        brokers: &str,
+        topic: &str,
+        records: usize,
+        properties: &[&str],
+    ) -> io::Result<f64> {
+        let mut tool = java(&find::kafka()?);
+        tool.arg("org.apache.kafka.tools.ProducerPerformance")
+            .args(["--bootstrap-server", brokers, "--topic", topic])
+            .args(["--num-records", &records.to_string()])
+            .args(["--record-size", "350", "--throughput", "-1"])
+            .args(["--command-property", "acks=all"])
+            .args(properties);
+        let said = said(&mut tool)?;
+        // As `200000 records sent, 147000.5 records/sec (49.07 MB/sec), …`.
+        let rate = said.lines().rev().find_map(|line| {
+            let (_, behind) = line.split_once(" records sent, ")?;
+            behind.split(' ').next()?.parse().ok()
+        });
+        rate.ok_or_else(|| io::Error::other(format!("no rate: {said}")))
     }
 
     fn settings_file(&self) -> PathBuf {
@@ -239,7 +254,7 @@ impl Kafka {
             text.extend([name.as_str(), "=", value, "\n"]);
         }
         fs::write(self.settings_file(), text)?;
-        let mut tool = java(&self.jars, folder);
+        let mut tool = java_with_log(&self.jars, folder);
         tool.args(["-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool"]);
         tool.args(["format", "-t", CLUSTER_ID, "-c"]);
         let output = tool
@@ -257,13 +272,27 @@ impl Kafka {
     }
 }
 
-fn java(jars: &Path, folder: &Path) -> Command {
+/// What a program printed.
+fn said(tool: &mut Command) -> io::Result<String> {
+    let output = tool.output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(said);
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{tool:?}: {said} {complaint}")))
+}
+
+fn java(jars: &Path) -> Command {
     let mut command = Command::new("java");
-    let log_settings = folder.join("log4j2.properties");
-    command.arg(format!(
-        "-Dlog4j2.configurationFile={}",
-        log_settings.display()
-    ));
     command.arg("-cp").arg(jars.join("*"));
+    command
+}
+
+/// For programs that write the server's log.
+fn java_with_log(jars: &Path, folder: &Path) -> Command {
+    let mut command = java(jars);
+    let settings = folder.join("log4j2.properties");
+    command.arg(format!("-Dlog4j2.configurationFile={}", settings.display()));
     command
 }
